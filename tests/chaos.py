@@ -18,8 +18,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeGuard
 
-from chaos_values import Interrupted, Left, Value, left_by, seen_by, together
-
 from manycl.graph.graph import Graph, HostTask, Piece
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST
@@ -43,6 +41,7 @@ from manycl.run.commands.backend import (
 )
 from manycl.run.tiling.limits import stores
 from manycl.trace import Event
+from tests.chaos_values import Interrupted, Left, Value, left_by, seen_by, together
 
 
 @dataclass(slots=True)

@@ -19,8 +19,9 @@ from manycl_bench.hopping import report as hopping_report
 from manycl_bench.libsplit import report as libsplit_report
 from manycl_bench.markdown import text_table
 from manycl_bench.mkmd import real, report
+from tests import ROOT
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+RESULTS = ROOT / "docs" / "results"
 PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
     "hopping": hopping_report.page,
     "libsplit": libsplit_report.page,

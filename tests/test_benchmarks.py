@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 KEYS = {
     "dispatch": {"chain_us_per_kernel", "parallel_us_per_kernel", "prepared_extra_us_per_kernel"},
     "two_devices": {"speedup"},

@@ -15,8 +15,9 @@ import pytest
 
 import manycl as mc
 from manycl.drivers.choice import open_devices
+from tests import ROOT
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture

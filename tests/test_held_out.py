@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import random
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from manycl.analysis.costs.cost import Work
 from manycl.machine import NATIVE, Device
 from manycl.model import prior
+from tests import ROOT
 
 DEVICE = Device("cpu0", "cpu", platform=NATIVE, flops=1e9, bandwidth=1e15, launch_overhead=0.0)
 TRUE = {"float": 2.0, "load": 4.0, "special": 16.0}
@@ -21,7 +21,7 @@ TRUE = {"float": 2.0, "load": 4.0, "special": 16.0}
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module("native_kernels.held_out")
 
 

@@ -15,7 +15,8 @@ import grimp
 import pyopencl
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import ROOT
+
 PACKAGE = ROOT / "manycl"
 PACKAGES = (PACKAGE, ROOT / "manycl_bench", ROOT / "manycl_c")
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

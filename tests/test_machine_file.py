@@ -16,8 +16,9 @@ from manycl.errors import MachineError
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.machine_file import format_machine, load_machine, parse_machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity, show_bytes
+from tests import ROOT
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "manycl" / "machines").glob("*.toml"))
+EXAMPLES = sorted((ROOT / "manycl" / "machines").glob("*.toml"))
 
 GOOD = """
 name = "small"
@@ -151,7 +152,7 @@ def test_mistakes_name_the_file_and_the_key(old: str, new: str, words: list[str]
 
 
 def test_the_example_of_the_page_is_right() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "machines.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
     machine = parse_machine(page.partition("```toml")[2].partition("```")[0])
     assert [d.name for d in machine.devices] == ["cpu0", "gpu0"]
     assert machine.notes["gpu0.flops"] == "from cores and clock"

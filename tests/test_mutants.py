@@ -14,7 +14,8 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 SOURCE = '''"""Text with 1 and <."""
 LIMIT = 3
 

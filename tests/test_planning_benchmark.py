@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from tests import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
 import planning
 
 from manycl.plan.verification.verify import verify

@@ -1,7 +1,8 @@
 """Launches and expectations of ``corpus/arithmetic.cl``."""
 
 import numpy as np
-from corpus_case import Buffer, Case, Launch, i32, launch, out
+
+from tests.analysis.corpus_case import Buffer, Case, Launch, i32, launch, out
 
 
 def case(name: str, split: str, *launches: Launch, **more: object) -> Case:

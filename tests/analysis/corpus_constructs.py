@@ -6,7 +6,7 @@
 
 import re
 
-from corpus_case import Case
+from tests.analysis.corpus_case import Case
 
 SHOWN_BY = {
     "local variables": "alias_offset struct_variable two_guards_one_read private_structs",

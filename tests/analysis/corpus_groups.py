@@ -1,6 +1,6 @@
 """Launches and expectations of ``corpus/groups.cl``."""
 
-from corpus_case import Buffer, Case, Launch, Local, f32, i32, launch, out, table
+from tests.analysis.corpus_case import Buffer, Case, Launch, Local, f32, i32, launch, out, table
 
 
 def case(name: str, split: str, *launches: Launch, **more: object) -> Case:

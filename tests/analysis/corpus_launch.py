@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from corpus_case import Buffer, Same
-from corpus_case import Launch as CaseLaunch
 
 from manycl.analysis.known_launch import KnownLaunch
+from tests.analysis.corpus_case import Buffer, Same
+from tests.analysis.corpus_case import Launch as CaseLaunch
 
 
 def launch_of(ndrange: CaseLaunch) -> KnownLaunch:

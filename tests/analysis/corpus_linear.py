@@ -1,7 +1,8 @@
 """Launches and expectations of ``corpus/linear.cl``."""
 
 import numpy as np
-from corpus_case import Case, Launch, Local, f32, launch, out
+
+from tests.analysis.corpus_case import Case, Launch, Local, f32, launch, out
 
 
 def case(name: str, split: str, *launches: Launch, **more: object) -> Case:

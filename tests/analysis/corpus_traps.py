@@ -1,7 +1,8 @@
 """Launches and expectations of ``corpus/traps.cl``."""
 
 import numpy as np
-from corpus_case import Buffer, Case, Launch, Same, f32, i32, index, launch, out
+
+from tests.analysis.corpus_case import Buffer, Case, Launch, Same, f32, i32, index, launch, out
 
 
 def case(name: str, split: str, *launches: Launch, **more: object) -> Case:

@@ -1,7 +1,8 @@
 """Launches and expectations of ``corpus/vectors.cl``."""
 
 import numpy as np
-from corpus_case import Buffer, Case, Launch, f32, i32, launch, out
+
+from tests.analysis.corpus_case import Buffer, Case, Launch, f32, i32, launch, out
 
 HALF = Buffer("f2", 64, 0.5, 2.0)
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import truth
-from corpus_case import Buffer, Case, Local, Same
-from corpus_case import Launch as CaseLaunch
 
 from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Argument, BufferArg, Graph, Launch, LocalArg
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.session.session import Session
+from tests.analysis import truth
+from tests.analysis.corpus_case import Buffer, Case, Local, Same
+from tests.analysis.corpus_case import Launch as CaseLaunch
 
 
 @dataclass

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from generated_expressions import CType, Expression, Mask, State, Values
-from generated_operands import Fit
+
+from tests.analysis.generated_expressions import CType, Expression, Mask, State, Values
+from tests.analysis.generated_operands import Fit
 
 
 class Pointer:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from generated_accesses import PointerVariable
-from generated_expressions import INT, SHORT, SIZE, UINT, Variable
-from generated_statements import CallStatement, Helper, If, Leave, Set, Statement
+from tests.analysis.generated_accesses import PointerVariable
+from tests.analysis.generated_expressions import INT, SHORT, SIZE, UINT, Variable
+from tests.analysis.generated_statements import CallStatement, Helper, If, Leave, Set, Statement
 
 if TYPE_CHECKING:
-    from generated_kernel import KernelMaker
+    from tests.analysis.generated_kernel import KernelMaker
 
 
 def make_helper(k: KernelMaker) -> Helper:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from generated_accesses import (
+from tests.analysis.generated_accesses import (
     ArgumentPointer,
     Data,
     DataLoad,
@@ -18,7 +18,7 @@ from generated_accesses import (
     PointerSum,
     PointerVariable,
 )
-from generated_expressions import (
+from tests.analysis.generated_expressions import (
     INT,
     LONG,
     SHORT,
@@ -38,11 +38,11 @@ from generated_expressions import (
     Unary,
     Variable,
 )
-from generated_helpers import make_helper
-from generated_loops import LoopMaker
-from generated_operands import ArrayEntry, Builtin, Fit, TableEntry
-from generated_places import PlaceMaker
-from generated_statements import (
+from tests.analysis.generated_helpers import make_helper
+from tests.analysis.generated_loops import LoopMaker
+from tests.analysis.generated_operands import ArrayEntry, Builtin, Fit, TableEntry
+from tests.analysis.generated_places import PlaceMaker
+from tests.analysis.generated_statements import (
     CallStatement,
     CallValue,
     Helper,

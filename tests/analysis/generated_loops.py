@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from generated_expressions import (
+from tests.analysis.generated_expressions import (
     INT,
     LONG,
     SHORT,
@@ -20,11 +20,11 @@ from generated_expressions import (
     Query,
     Variable,
 )
-from generated_operands import Builtin, TableEntry
-from generated_statements import Loop, Set, Statement
+from tests.analysis.generated_operands import Builtin, TableEntry
+from tests.analysis.generated_statements import Loop, Set, Statement
 
 if TYPE_CHECKING:
-    from generated_kernel import KernelMaker
+    from tests.analysis.generated_kernel import KernelMaker
 
 FOR = "for ({s0}; {c}; {n0}) {"
 WHILE = "while ({c}) {"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from generated_expressions import (
+
+from tests.analysis.generated_expressions import (
     INT,
     UINT,
     Binary,

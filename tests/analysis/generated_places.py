@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from generated_accesses import ArgumentPointer, CastPointer, Place, Pointer
-from generated_expressions import (
+from tests.analysis.generated_accesses import ArgumentPointer, CastPointer, Place, Pointer
+from tests.analysis.generated_expressions import (
     INT,
     LONG,
     SHORT,
@@ -20,11 +20,11 @@ from generated_expressions import (
     Literal,
     Query,
 )
-from generated_operands import Builtin, Fit
-from generated_statements import Statement, Store
+from tests.analysis.generated_operands import Builtin, Fit
+from tests.analysis.generated_statements import Statement, Store
 
 if TYPE_CHECKING:
-    from generated_kernel import KernelMaker
+    from tests.analysis.generated_kernel import KernelMaker
 
 LETTERS = "xyzw"
 MEMBERS = {"a": (0, INT), "b": (4, SHORT), "c[1]": (7, UCHAR), "d": (8, UINT)}

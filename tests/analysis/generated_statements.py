@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from generated_accesses import Data, Place, Pointer
-from generated_expressions import INT, CType, Expression, Mask, State, Undefined, Values, wrapped
+
+from tests.analysis.generated_accesses import Data, Place, Pointer
+from tests.analysis.generated_expressions import INT, CType, Expression, Mask, State, Undefined, Values, wrapped
 
 ITERATIONS = 40
 

@@ -12,11 +12,12 @@ import random
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from corpus_case import Argument, Buffer, Case, Launch, Same, table
-from generated_expressions import CType, State, Undefined
-from generated_kernel import TABLE_SIZE, KernelMaker, Parameter
-from generated_statements import DataFlow, Helper, Statement, indented, run_all
 from hypothesis import strategies as st
+
+from tests.analysis.corpus_case import Argument, Buffer, Case, Launch, Same, table
+from tests.analysis.generated_expressions import CType, State, Undefined
+from tests.analysis.generated_kernel import TABLE_SIZE, KernelMaker, Parameter
+from tests.analysis.generated_statements import DataFlow, Helper, Statement, indented, run_all
 
 PROLOGUE = """#define HASH(x) (((ulong)(x) + 0x2545f491UL) * 0x9e3779b97f4a7c15UL >> 19)
 typedef struct { int a; short b; uchar c[2]; uint d; } record;

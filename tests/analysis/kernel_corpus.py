@@ -3,18 +3,20 @@
 ``corpus_constructs.py`` says which kernels show which construct of OpenCL C.
 """
 
-import corpus_access
-import corpus_arithmetic
-import corpus_control
-import corpus_groups
-import corpus_language
-import corpus_linear
-import corpus_loops
-import corpus_published
-import corpus_suites
-import corpus_tangles
-import corpus_traps
-import corpus_vectors
+from tests.analysis import (
+    corpus_access,
+    corpus_arithmetic,
+    corpus_control,
+    corpus_groups,
+    corpus_language,
+    corpus_linear,
+    corpus_loops,
+    corpus_published,
+    corpus_suites,
+    corpus_tangles,
+    corpus_traps,
+    corpus_vectors,
+)
 
 CASES = (
     *corpus_access.CASES,

@@ -6,14 +6,14 @@ import functools
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Buffer, Case, Launch, Local, Same
-from generator import Generated, touched_by
 
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import Driver, Source
 from manycl.drivers.native.compiler import clang
 from manycl.graph.graph import LocalArg
+from tests.analysis import truth
+from tests.analysis.corpus_case import Buffer, Case, Launch, Local, Same
+from tests.analysis.generator import Generated, touched_by
 
 
 @functools.cache

@@ -23,16 +23,15 @@ As a program it reads pickled jobs from its standard input and runs them; Oclgri
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from corpus_case import Case, Launch
+from tests import environment
+from tests.analysis.corpus_case import Case, Launch
 
 _BLOCK = "Instructions executed for kernel"
 _LINE = re.compile(r"^\s*([\d,']+) - (.+?)(?: \(([\d,']+) bytes\))?$")
@@ -81,9 +80,9 @@ def count_all(jobs: Sequence[Job], optimised: bool = False) -> list[dict[str, in
         return []
     plain = [Job(_case(j.case), j.launch, j.dimension, j.first, j.count) for j in jobs]
     done = subprocess.run(
-        [sys.executable, str(Path(__file__))],
+        [sys.executable, "-m", "tests.analysis.oclgrind_counts"],
         input=pickle.dumps((plain, optimised)),
-        env=os.environ | {"OCLGRIND_INST_COUNTS": "1", "OCLGRIND_NUM_THREADS": "1"},
+        env=environment(OCLGRIND_INST_COUNTS="1", OCLGRIND_NUM_THREADS="1"),
         capture_output=True,
         check=False,
     )
@@ -104,7 +103,7 @@ def _case(case: Case) -> Case:
 
 
 def main() -> None:
-    import truth
+    from tests.analysis import truth
 
     jobs, optimised = pickle.load(sys.stdin.buffer)
     if optimised:

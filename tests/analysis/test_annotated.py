@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Buffer, Case, Same, f32, i32, index, launch, out, table
-from corpus_case import Launch as CaseLaunch
 
 from manycl.analysis.annotations import Annotation, annotation
 from manycl.analysis.facts import ProgramFacts
@@ -20,6 +17,9 @@ from manycl.graph.graph import Launch as GraphLaunch
 from manycl.graph.known import known_launch
 from manycl.graph.launch import LaunchOptions, make_launch
 from manycl.group_range import GroupRange
+from tests.analysis import truth
+from tests.analysis.corpus_case import Buffer, Case, Same, f32, i32, index, launch, out, table
+from tests.analysis.corpus_case import Launch as CaseLaunch
 
 SOURCE = """
 kernel void gather(global float *out, global const int *map, global const float *in) {

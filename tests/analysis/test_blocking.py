@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import natively
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import Source
 from manycl.drivers.native.blocks import Tiles
+from tests.analysis import natively
 
 Matrix = np.ndarray
 

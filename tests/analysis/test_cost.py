@@ -7,11 +7,8 @@ import math
 
 import numpy as np
 import pytest
-from corpus_case import Case, f32, i32, launch, out
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_corpus import BY_NAME, CASES
-from test_regions import facts_of
 
 from manycl.analysis.costs.cost import Work
 from manycl.analysis.launched import LaunchFacts
@@ -22,6 +19,9 @@ from manycl.analysis.symbolic.axes import Axis
 from manycl.analysis.symbolic.counting import Known, count
 from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
+from tests.analysis.corpus_case import Case, f32, i32, launch, out
+from tests.analysis.kernel_corpus import BY_NAME, CASES
+from tests.analysis.test_regions import facts_of
 
 NAMES = ("a", "b", "c")
 

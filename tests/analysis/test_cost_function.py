@@ -6,15 +6,15 @@ import functools
 
 import numpy as np
 import pytest
-from corpus_case import Case
-from corpus_case import Launch as CaseLaunch
-from kernel_corpus import BY_NAME, CASES
-from test_cost import value
-from test_regions import _program, facts_of
 
 from manycl.analysis.costs.cost_function import CostFunction, cost_function
 from manycl.analysis.interpreter.interpret import interpret
 from manycl.analysis.symbolic import expr as x
+from tests.analysis.corpus_case import Case
+from tests.analysis.corpus_case import Launch as CaseLaunch
+from tests.analysis.kernel_corpus import BY_NAME, CASES
+from tests.analysis.test_cost import value
+from tests.analysis.test_regions import _program, facts_of
 
 
 @functools.lru_cache(maxsize=16)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-import truth
-from corpus_case import Case, Launch
-from generator import generate
-from kernel_corpus import BY_NAME, CASES
-from oclgrind_counts import Job, count_all
-from test_regions import facts_of
 
 from manycl.analysis.costs.cost import Work
 from manycl.group_range import GroupRange
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case, Launch
+from tests.analysis.generator import generate
+from tests.analysis.kernel_corpus import BY_NAME, CASES
+from tests.analysis.oclgrind_counts import Job, count_all
+from tests.analysis.test_regions import facts_of
 
 truth.device(truth.OCLGRIND)  # skips where it is missing
 

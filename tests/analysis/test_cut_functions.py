@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import natively
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import WorkGroupFunction, work_group_function
 from manycl.analysis.work_group.passes.inline import inlined
 from manycl.drivers.driver import Source
+from tests.analysis import natively
 
 PI = """
 ulong inside(ulong rounds, uint z, uint w, size_t work) {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from direction_corpus import CASES, Case
 
 from manycl.analysis import KernelFacts, parse_program
+from tests.analysis.direction_corpus import CASES, Case
 
 LETTERS = {"read": "r", "written": "w", "both": "b", "unused": "u"}
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from direction_corpus import CASES, Case
-from truth import device
 
 from manycl.analysis import ArgumentFacts, KernelFacts, parse_program
+from tests.analysis.direction_corpus import CASES, Case
+from tests.analysis.truth import device
 
 cl = pytest.importorskip("pyopencl")
 

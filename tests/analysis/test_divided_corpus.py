@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Case
-from corpus_case import Launch as CaseLaunch
-from divided import divided, load
-from test_regions import IDS, LAUNCHES, facts_of
 
 from manycl.errors import RunError
 from manycl.machine import Machine
 from manycl.plan.plan import WHOLE, Assignment
 from manycl.run.engine.engine import RunFailure
 from manycl.run.session.session import Session
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case
+from tests.analysis.corpus_case import Launch as CaseLaunch
+from tests.analysis.divided import divided, load
+from tests.analysis.test_regions import IDS, LAUNCHES, facts_of
 
 EVERYTHING = bool(os.environ.get("NIGHTLY"))
 # PoCL 3.0 writes a fourth element, and changes a struct that is an argument for all work-items

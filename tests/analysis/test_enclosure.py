@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from corpus_launch import launch_of
-from generator import Generated, generate, touched_by
-from kernel_corpus import CASES
 
 from manycl.analysis import parse_program, service
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.regions.enclosure import Enclosure, launch_values
 from manycl.analysis.service import launched
+from tests.analysis.corpus_launch import launch_of
+from tests.analysis.generator import Generated, generate, touched_by
+from tests.analysis.kernel_corpus import CASES
 
 SEED = int(os.environ.get("SEED", "1"))
 PROGRAMS = -(-int(os.environ.get("KERNELS", "200")) // 25)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from corpus_case import Case, f32, i32, launch, out
-from test_cost import MULTIPLY
-from test_regions import _program, facts_of
 
 from manycl.analysis.costs.features import COMPARISONS, COMPUTE, CPU, MEMORY, Features, static_features
 from manycl.analysis.interpreter.interpret import interpret
+from tests.analysis.corpus_case import Case, f32, i32, launch, out
+from tests.analysis.test_cost import MULTIPLY
+from tests.analysis.test_regions import _program, facts_of
 
 HEADER = "kernel void f(global float *d, global const int *s, int n) { int i = get_global_id(0); "
 # (body, comparisons, compute operations, memory accesses) for n = 10 and 16 work-items

@@ -10,11 +10,12 @@ import os
 
 import numpy as np
 import pytest
-import truth
-from generator import Generated, conflicts, generate, in_small_programs, repeatable, touched
-from own_process import own_process
-from test_regions import check_launch, facts_of, masks, ranges
-from test_taken_apart import taken_apart
+
+from tests.analysis import truth
+from tests.analysis.generator import Generated, conflicts, generate, in_small_programs, repeatable, touched
+from tests.analysis.own_process import own_process
+from tests.analysis.test_regions import check_launch, facts_of, masks, ranges
+from tests.analysis.test_taken_apart import taken_apart
 
 PER_PROGRAM = 25
 PER_BUILD = 3  # of a program's kernels, as Oclgrind compiles all of them for each launch

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 
-import generated_expressions as ge
-import generated_operands as go
 import numpy as np
 import pytest
-import truth
-from corpus_case import Same
-from generator import Generated, Program, generate, programs, touched, touched_by
 from hypothesis import HealthCheck, given, settings
-from own_process import own_process
+
+from tests.analysis import generated_expressions as ge
+from tests.analysis import generated_operands as go
+from tests.analysis import truth
+from tests.analysis.corpus_case import Same
+from tests.analysis.generator import Generated, Program, generate, programs, touched, touched_by
+from tests.analysis.own_process import own_process
 
 NIGHTLY = bool(os.environ.get("NIGHTLY"))
 SEEDS = range(40) if NIGHTLY else range(2)

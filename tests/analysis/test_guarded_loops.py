@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import natively
 import numpy as np
 import pytest
 
@@ -13,6 +12,7 @@ from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import Source
+from tests.analysis import natively
 
 ARGUMENTS = "global int *out, global const int *a, int n"
 Oracle = Callable[[np.ndarray, int, int], int | None]

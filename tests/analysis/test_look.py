@@ -6,16 +6,16 @@ import functools
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Case
-from corpus_case import Launch as CaseLaunch
-from corpus_launch import launch_of
-from kernel_corpus import BY_NAME, CASES
 
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.regions.look import Looked
 from manycl.analysis.service import launched, parse_program
 from manycl.group_range import GroupRange
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case
+from tests.analysis.corpus_case import Launch as CaseLaunch
+from tests.analysis.corpus_launch import launch_of
+from tests.analysis.kernel_corpus import BY_NAME, CASES
 
 
 @functools.lru_cache(maxsize=16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import natively
 import numpy as np
 import pytest
 
@@ -10,6 +9,7 @@ from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import Source
+from tests.analysis import natively
 
 NEAR = (
     "6.28318f * (float)i / (float)n",

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Buffer, Case, Launch, Local, Same
-from generator import generate, touched
-from kernel_corpus import CASES
 
 from manycl.analysis.reading import frontend
 from manycl.analysis.reading.options import read_options
 from manycl.analysis.texts.merge import MergeKernel, merge_kernel
+from tests.analysis import truth
+from tests.analysis.corpus_case import Buffer, Case, Launch, Local, Same
+from tests.analysis.generator import generate, touched
+from tests.analysis.kernel_corpus import CASES
 
 cl = truth.cl
 IDS = [case.name for case in CASES]

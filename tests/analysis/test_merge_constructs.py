@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Case, Local, f32, index, launch, out
-from test_merge import check, copied, merging
 
 from manycl.analysis import parse_program, service
 from manycl.analysis.texts.merge import MergeKernel
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case, Local, f32, index, launch, out
+from tests.analysis.test_merge import check, copied, merging
 
 FOLDER = Path(__file__).parent / "merge_corpus"
 STORES, SEVERAL, NEWER, LINEAR = ((FOLDER / f"{n}.cl").read_text() for n in ("stores", "several", "newer", "linear"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import truth
 
 from manycl.analysis.texts.difference import OPERATIONS, DifferenceMerge, difference_merge
+from tests.analysis import truth
 
 cl = truth.cl
 DEVICES = (truth.OCLGRIND, truth.POCL)

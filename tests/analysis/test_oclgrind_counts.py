@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import truth
-from corpus_case import Case, f32, i32, launch, out
-from generator import Generated, generate, touched_by
-from kernel_corpus import BY_NAME
-from oclgrind_counts import Job, count_all, instruction_counts, parse
+
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case, f32, i32, launch, out
+from tests.analysis.generator import Generated, generate, touched_by
+from tests.analysis.kernel_corpus import BY_NAME
+from tests.analysis.oclgrind_counts import Job, count_all, instruction_counts, parse
 
 truth.device(truth.OCLGRIND)  # skips where it is missing
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_regions import _program
 
 from manycl.analysis.interpreter.interpret import interpret
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.api.program import Program
 from manycl.model.trips import trip_count
+from tests.analysis.test_regions import _program
 
 
 def trips(header: str) -> Expr | None:

@@ -7,11 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Case
-from corpus_case import Launch as CaseLaunch
-from corpus_launch import launch_of
-from kernel_corpus import CASES
 
 from manycl.analysis import parse_program, worker
 from manycl.analysis.known_launch import KnownLaunch
@@ -22,6 +17,11 @@ from manycl.analysis.regions import regions
 from manycl.analysis.regions.regions import Footprint, Regions
 from manycl.analysis.service import launched
 from manycl.group_range import GroupRange
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case
+from tests.analysis.corpus_case import Launch as CaseLaunch
+from tests.analysis.corpus_launch import launch_of
+from tests.analysis.kernel_corpus import CASES
 
 LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
 # Oclgrind takes the default of a switch in a loop whose first case continues; PoCL and a reading of the source agree

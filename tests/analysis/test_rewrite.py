@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rewrite_corpus as corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from truth import OCLGRIND, POCL, device
 
 from manycl.analysis import parse_program
 from manycl.analysis.service import sub_kernel
 from manycl.analysis.texts.rewrite import SubKernel
+from tests.analysis import rewrite_corpus as corpus
+from tests.analysis.truth import OCLGRIND, POCL, device
 
 cl = pytest.importorskip("pyopencl")
 

@@ -6,7 +6,6 @@ import functools
 import math
 from typing import Any
 
-import natively
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +16,7 @@ from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.beside import beside
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import Source
+from tests.analysis import natively
 
 Size = tuple[int, int, int]
 LOOP = "for (int k = 0; k < n; k++) sum = sum * 3 + k;"

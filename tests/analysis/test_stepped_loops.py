@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import natively
 import numpy as np
 import pytest
 
@@ -12,6 +11,7 @@ from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import Source
+from tests.analysis import natively
 
 ITEMS, N, TOP = 150, 133, 2**31 - 1
 Turns = Callable[[int], list[int]]

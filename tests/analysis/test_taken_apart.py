@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Buffer, Case, Local, Same
-from corpus_case import Launch as CaseLaunch
-from test_regions import IDS, JUDGED_BY_POCL, LAUNCHES, facts_of
 
 from manycl.analysis import parse_program
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import sub_kernel
 from manycl.group_range import GroupRange
+from tests.analysis import truth
+from tests.analysis.corpus_case import Buffer, Case, Local, Same
+from tests.analysis.corpus_case import Launch as CaseLaunch
+from tests.analysis.test_regions import IDS, JUDGED_BY_POCL, LAUNCHES, facts_of
 
 cl = pytest.importorskip("pyopencl")
 EVERYTHING = bool(os.environ.get("NIGHTLY"))

@@ -7,10 +7,11 @@ import re
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Case, Launch, f32, i32, launch, out
-from corpus_constructs import PATTERNS, SHOWN_BY, own_text
-from kernel_corpus import BY_NAME, CASES
+
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case, Launch, f32, i32, launch, out
+from tests.analysis.corpus_constructs import PATTERNS, SHOWN_BY, own_text
+from tests.analysis.kernel_corpus import BY_NAME, CASES
 
 LAUNCHES = [(case, ndrange) for case in CASES for ndrange in case.launches]
 IDS = [f"{case.name}-{case.launches.index(ndrange)}" for case, ndrange in LAUNCHES]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import natively
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import WorkGroupFunction, work_group_function
 from manycl.drivers.driver import Source
 from manycl.graph.graph import LocalArg
+from tests.analysis import natively
 
 TYPES = {"int": np.int32, "uint": np.uint32, "long": np.int64, "ulong": np.uint64}
 WAYS: dict[str, Any] = {

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-import natively
 import numpy as np
 import pytest
-import truth
-from corpus_case import Launch
-from vector_kernels import generate
 
 from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
+from tests.analysis import natively, truth
+from tests.analysis.corpus_case import Launch
+from tests.analysis.vector_kernels import generate
 
 
 def same(launch: Launch, want: truth.Contents, found: truth.Contents) -> bool:

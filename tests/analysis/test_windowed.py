@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import truth
-from corpus_case import Case, Local, Same
-from corpus_case import Launch as CaseLaunch
-from test_regions import IDS, JUDGED_BY_POCL, LAUNCHES, facts_of, masks
 
 from manycl.analysis import parse_program
 from manycl.analysis.service import windowed_kernel
 from manycl.analysis.texts.rewrite import SubKernel
+from tests.analysis import truth
+from tests.analysis.corpus_case import Case, Local, Same
+from tests.analysis.corpus_case import Launch as CaseLaunch
+from tests.analysis.test_regions import IDS, JUDGED_BY_POCL, LAUNCHES, facts_of, masks
 
 cl = pytest.importorskip("pyopencl")
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import os
 
-import natively
 import numpy as np
 import pytest
-import truth
-from corpus_case import Case, Launch, Local, i32, out
-from corpus_case import launch as launched
-from generator import generate
-from kernel_corpus import CASES
 
 from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import WorkGroupFunction, work_group_function
 from manycl.drivers.driver import DriverError, Source
+from tests.analysis import natively, truth
+from tests.analysis.corpus_case import Case, Launch, Local, i32, out
+from tests.analysis.corpus_case import launch as launched
+from tests.analysis.generator import generate
+from tests.analysis.kernel_corpus import CASES
 
 SEED = int(os.environ.get("SEED", "1"))
 PER_PROGRAM = 4

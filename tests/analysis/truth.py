@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpus_case import Buffer, Case, Image, Launch, Local, Same
 
 from manycl.drivers.survey import survey
+from tests.analysis.corpus_case import Buffer, Case, Image, Launch, Local, Same
 
 cl = pytest.importorskip("pyopencl")
 

@@ -6,7 +6,8 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
-from corpus_case import Buffer, Case, Launch
+
+from tests.analysis.corpus_case import Buffer, Case, Launch
 
 PROLOGUE = """#pragma OPENCL FP_CONTRACT OFF
 float4 turned(float4 v, float by) { v.xy = v.yx * by; v.w -= v.z; return v; }

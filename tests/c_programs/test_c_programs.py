@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from c_toolchain import by_manycl, compiled, needs_c, plain, ran
+
+from tests.c_programs.c_toolchain import by_manycl, compiled, needs_c, plain, ran
 
 pytestmark = needs_c
 

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from c_toolchain import by_manycl, compiled, needs_c
+
+from tests.c_programs.c_toolchain import by_manycl, compiled, needs_c
 
 SOURCE = """
 kernel void far(global int *x, long at) { x[x[get_global_id(0)] + at] = 1; }

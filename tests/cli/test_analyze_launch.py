@@ -10,8 +10,8 @@ import pytest
 from matplotlib.image import imread
 
 from manycl.cli import main
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "analysis" / "corpus"
 
 SOURCE = """\

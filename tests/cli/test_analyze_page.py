@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from manycl.cli import main
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```console\n\$ manycl (.*?)\n(.*?)```", PAGE, re.DOTALL)
 

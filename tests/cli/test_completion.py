@@ -15,8 +15,8 @@ from manycl import flags
 from manycl.cli import completers, completion, main
 from manycl.machine_file import shipped_machines
 from manycl.plan import policy
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("_ARC", "COMP_"))} | {"PYTHONPATH": str(ROOT)}
 
 

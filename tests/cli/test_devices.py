@@ -14,8 +14,9 @@ from manycl.drivers import choice
 from manycl.drivers.survey import Survey, survey
 from manycl.machine import HOST
 from manycl.machine_file import load_machine
+from tests import ROOT
 
-MACHINES = Path(__file__).parents[2] / "manycl" / "machines"
+MACHINES = ROOT / "manycl" / "machines"
 
 
 @pytest.fixture(autouse=True)

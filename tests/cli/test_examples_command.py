@@ -14,8 +14,8 @@ import pytest
 
 from manycl.cli import main
 from manycl.cli.examples import about, names
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 HOME = ROOT / "manycl" / "examples"
 FILES = {folder.name: {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()} for folder in HOME.iterdir()}
 

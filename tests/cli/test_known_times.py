@@ -16,8 +16,8 @@ from manycl.machine import Device, Machine
 from manycl.machine_file import format_machine
 from manycl.model.history.history import identity
 from manycl.model.history.store import NAME, Store
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 EQUATION = str(ROOT / "manycl" / "examples" / "matrix_equation" / "matrix_equation.json")
 SIZES = ("-D", "n=32", "-D", "m=32")
 pytestmark = pytest.mark.usefixtures("folder")

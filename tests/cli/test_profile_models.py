@@ -15,8 +15,9 @@ from manycl.applications.profiling import variations
 from manycl.cli import main
 from manycl.model.history.store import NAME, Store
 from manycl.run.session.session import Session
+from tests import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
+EXAMPLES = ROOT / "manycl" / "examples"
 EQUATION = str(EXAMPLES / "matrix_equation" / "matrix_equation.json")
 SOURCE = "__kernel void twice(__global float *a) { a[get_global_id(0)] *= 2; }"
 pytestmark = pytest.mark.usefixtures("folder")

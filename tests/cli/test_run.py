@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from manycl.cli import main
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 SOURCE = """
 __kernel void twice(__global const float *a, __global float *b, int n) {
   int i = get_global_id(0);

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from manycl.cli import main
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manycl" / "examples"
 SOURCE = """
 __kernel void twice(__global const float *a, __global float *b, int n) {

@@ -12,8 +12,8 @@ import pytest
 from manycl.cli import main
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.trace import Trace
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 APP = [str(ROOT / "manycl" / "examples" / "transformer" / "transformer.json"), "-D", "H=4"]
 PAPERS = {"mkmd", "pyschedcl", "repara", "conan", "happycl", "hopping"}
 MEASURED = {"h200_x2", "h200_x4", "epyc_2"}

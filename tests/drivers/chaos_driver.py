@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
-from host_functions import NAME, Function, HostDriver, HostEvent, HostHandle
 
 from manycl.drivers.choice import OpenDevice, arranged
 from manycl.drivers.driver import Bytes, DeviceLost, Driver, DriverError, End
 from manycl.machine import HOST, Device, Machine
 from manycl.region import Box
 from manycl.run.session import session as session_module
+from tests.drivers.host_functions import NAME, Function, HostDriver, HostEvent, HostHandle
 
 CALLS = 1 << 18
 """Calls of drivers in a run of a test, beyond which it hangs."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import native_entries
 import pytest
-from native_commands import Open
 
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
+from tests.drivers import native_entries
+from tests.drivers.native_commands import Open
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Random programs whose commands are given to a device as they are enqueued, on devices that do everything in the worst
 legal order, and of which one may fail: results are those of NumPy, or what is unknown is said to be.
 
-    PYTHONPATH=tests:tests/drivers python tests/drivers/eager_programs.py FAULT COUNT [FIRST SEED]
+    python -m tests.drivers.eager_programs FAULT COUNT [FIRST SEED]
 
 runs so many programs for a fault (or for ``all``).
 """
@@ -22,8 +22,6 @@ from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
-from chaos_driver import FAULTS, Chaos, Fault, Kind, chaos_devices
-from test_mixed import FUNCTIONS, PROGRAM
 
 import manycl as mc
 from manycl.api.arrays import arrays as arrays_module
@@ -41,6 +39,8 @@ from manycl.run.simulation.simulator import SimBackend
 from manycl.run.streams import eager_rule, eager_stream, host_access, stream_state
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_stream import EagerStream
+from tests.drivers.chaos_driver import FAULTS, Chaos, Fault, Kind, chaos_devices
+from tests.drivers.test_mixed import FUNCTIONS, PROGRAM
 
 LENGTHS = (4, 16, 64)
 """Elements that commands work on."""

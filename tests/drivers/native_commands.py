@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import native_entries
 import numpy as np
 
 from manycl.drivers.driver import End
@@ -16,6 +15,7 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.queue import GIVEN
 from manycl.group_range import RangeParts
 from manycl.region import Box
+from tests.drivers import native_entries
 
 Open = Callable[[int], NativeDriver]
 """A device of so many threads."""

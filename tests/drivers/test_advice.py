@@ -17,8 +17,8 @@ from manycl.drivers.native import devices as native
 from manycl.drivers.native.compiler import clang
 from manycl.drivers.opencl import advice
 from manycl.machine import Device
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 NATIVE = Device("cpu0", "cpu", "Processor", "native")
 POCL = Device("cpu1", "cpu", "pthread", "Portable Computing Language")
 SIMULATOR = Device("cpu2", "cpu", "Simulator", "Oclgrind", simulator=True)

@@ -12,10 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import native_entries
 import numpy as np
 import pytest
-from host_functions import HostFunctions, NDRange
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +36,8 @@ from manycl.drivers.survey import survey
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST
 from manycl.region import Box
+from tests.drivers import native_entries
+from tests.drivers.host_functions import HostFunctions, NDRange
 
 TEXT = """
 kernel void add(global uint *x, uint by) { x[get_global_id(0)] += by; }

@@ -10,20 +10,20 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from random import Random, SystemRandom
 from unittest import mock
 
 import numpy as np
 import pytest
-from chaos_driver import FAULTS, Chaos, ChaosQueue, Fault, Kind, chaos_devices
-from eager_programs import Seen, Words, watched
-from test_mixed import FUNCTIONS, PROGRAM, on
 
 import manycl as mc
 from manycl.errors import ManyclError, ResultError
 from manycl.graph.copies import Place
 from manycl.run.session.session import Session
+from tests import environment
+from tests.drivers.chaos_driver import FAULTS, Chaos, ChaosQueue, Fault, Kind, chaos_devices
+from tests.drivers.eager_programs import Seen, Words, watched
+from tests.drivers.test_mixed import FUNCTIONS, PROGRAM, on
 
 COUNT = int(os.environ.get("MANYCL_TEST_INTERLEAVINGS", "12"))
 """Programs for each fault."""
@@ -32,17 +32,9 @@ COUNT = int(os.environ.get("MANYCL_TEST_INTERLEAVINGS", "12"))
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_given_to_devices_at_once_is_right_or_unknown(fault: str) -> None:
     """In a process of its own, as Ctrl-C is pressed there."""
-    here = Path(__file__).parent
-    command = [
-        sys.executable,
-        str(here / "eager_programs.py"),
-        fault,
-        str(COUNT),
-        str(SystemRandom().randrange(1 << 40)),
-    ]
-    paths = [str(here), str(here.parent), str(here.parent.parent), os.environ.get("PYTHONPATH", "")]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    seed = SystemRandom().randrange(1 << 40)
+    command = [sys.executable, "-m", "tests.drivers.eager_programs", fault, str(COUNT), str(seed)]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "given=0," not in ended.stdout, "nothing was given to a device at once"
 

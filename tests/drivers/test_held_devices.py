@@ -10,17 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import native_entries
 import numpy as np
 import pytest
-from native_commands import Flag, enqueue_randomly, kernel, shared
 
 from manycl.drivers.driver import Holdable
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
+from tests import environment
+from tests.drivers import native_entries
+from tests.drivers.native_commands import Flag, enqueue_randomly, kernel, shared
 
 MS = 1_000_000
 
@@ -147,9 +147,8 @@ def test_python_is_not_stopped(held: NativeDriver) -> None:
 
 OTHERS_SIGNAL = """
 import os, signal, sys, time
-sys.path.insert(0, sys.argv[1])
-import native_entries
-from native_commands import Flag
+from tests.drivers import native_entries
+from tests.drivers.native_commands import Flag
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 
@@ -167,16 +166,16 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [59])  # as who waits for it does
 held = driver()
 faults = sum(1 << number - 1 for number in (4, 5, 6, 7, 8, 11))  # of which last words are told
 assert caught() & ~before & ~faults == 1 << 59 | 1 << 57, "the next number that nobody has"
-if sys.argv[2] == "taken":
+if sys.argv[1] == "taken":
     signal.signal(58, lambda number, frame: heard.append(number))
 flag = Flag(held, held.queue(timed=False))
 while held.is_still:
     time.sleep(1e-4)
 os.kill(os.getpid(), 60)
-if sys.argv[2] == "sent":
+if sys.argv[1] == "sent":
     os.kill(os.getpid(), 58)  # by somebody else: nothing happens
 held.hold(True)
-end = time.monotonic() + (0.1 if sys.argv[2] == "taken" else 60.0)
+end = time.monotonic() + (0.1 if sys.argv[1] == "taken" else 60.0)
 while not held.is_still and time.monotonic() < end:
     time.sleep(1e-3)
 print(held.is_still, heard)
@@ -189,8 +188,8 @@ held.wait(flag.event)
 @pytest.mark.parametrize(("case", "said"), [("ours", "True [60]"), ("sent", "True [60]"), ("taken", "False [60]")])
 def test_signals_that_a_program_has_are_its_own(case: str, said: str) -> None:
     """And where it takes over the one that stops devices, they stand still between work-groups."""
-    words = [sys.executable, "-c", OTHERS_SIGNAL, str(Path(__file__).parent), case]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-c", OTHERS_SIGNAL, case]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{said}\n"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from host_functions import HostDriver, HostFunctions, NDRange
 
 import manycl as mc
 from manycl.errors import ManyclError, ResultError, RunError, SourceError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.executor.command_buffer import recorded
+from tests.drivers.host_functions import HostDriver, HostFunctions, NDRange
 
 N, GROUP = 1024, 64
 PROGRAM = mc.Program("""

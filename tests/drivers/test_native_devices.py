@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import native_entries
 import numpy as np
 import pytest
 
@@ -26,10 +25,11 @@ from manycl.drivers.native.compiler import library
 from manycl.drivers.native.driver import NativeDriver
 from manycl.errors import DeviceError, ManyclError
 from manycl.machine import HOST
+from tests import environment
+from tests.drivers import native_entries
 
 THREAD = "manycl-native"
 CORES = sorted(os.sched_getaffinity(0))
-FOLDER = Path(__file__).parent
 
 
 def threads() -> set[int]:
@@ -240,11 +240,10 @@ def test_a_compiler_that_fails(tmp_path: Path) -> None:
         library.compile_shared(library.Compiler((str(tmp_path / "absent"),)), source, tmp_path / "broken.so")
 
 
-START = f"""
+START = """
 import os, signal, sys, threading, time
-sys.path.insert(0, {str(FOLDER)!r})
 import numpy as np
-import native_entries
+from tests.drivers import native_entries
 from manycl.drivers.driver import DriverError, End, RecordedLaunch
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
@@ -267,9 +266,8 @@ word, one = np.zeros(1, np.uint32), bytes((1, 0, 0, 0))
 
 
 def in_process(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", START + code], capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [sys.executable, "-c", START + code]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

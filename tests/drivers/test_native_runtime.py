@@ -11,12 +11,10 @@ import time
 import weakref
 from typing import Any
 
-import native_entries
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from native_commands import Flag, Open, enqueue_randomly, kernel, shared, uint
 
 from manycl.analysis.work_group.group_function import NARROW
 from manycl.drivers.driver import DriverError, End
@@ -24,6 +22,8 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.kernel import MOST_FRAME
 from manycl.graph.graph import LocalArg
 from manycl.region import Box
+from tests.drivers import native_entries
+from tests.drivers.native_commands import Flag, Open, enqueue_randomly, kernel, shared, uint
 
 PIECE = 1 << 17  # bytes of a copy that one worker does at once, as in runtime/copies.h
 

@@ -22,8 +22,8 @@ from manycl.drivers import survey as survey_module
 from manycl.drivers.kinds import kinds
 from manycl.drivers.opencl import devices, icd
 from manycl.errors import DeviceError
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 LIBRARIES = Path(cl.__file__).parent / ".libs"
 POCL = "Portable Computing Language"
 

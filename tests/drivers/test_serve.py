@@ -21,8 +21,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_worker_devices import ENDLESS, PROGRAM, TEXT, until
-from test_worker_devices import number as little
 
 import manycl as mc
 from manycl.cli import main
@@ -36,6 +34,9 @@ from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.channel import Channel
 from manycl.errors import DeviceError
 from manycl.region import Box
+from tests import environment
+from tests.drivers.test_worker_devices import ENDLESS, PROGRAM, TEXT, until
+from tests.drivers.test_worker_devices import number as little
 
 CLIENTS = 12  # in turn
 SERVE = "import sys; from manycl.cli import main; sys.exit(main(['serve', '--json']))"
@@ -304,15 +305,15 @@ def test_nonsense_ends_the_connection_and_nothing_else(service: Service) -> None
 def test_a_client_that_is_killed_leaves_nothing(service: Service, at_work: bool) -> None:
     """A process whose device was at work for it goes as well; one whose device was not has other clients."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import test_serve as t\n"
+        "import sys; from tests.drivers import test_serve as t\n"
         "d = t.opened(); q = d.queue(False); m = d.allocate(64); k = d.kernel(d.build(t.Source(t.TEXT)), 'spin')\n"
-        "k.set(0, m); k.set(1, t.little(t.ENDLESS if int(sys.argv[2]) else 1, 8))\n"
+        "k.set(0, m); k.set(1, t.little(t.ENDLESS if int(sys.argv[1]) else 1, 8))\n"
         "e = d.launch(q, k, (16,), None, None, None); d.flush(q)\n"
-        "if not int(sys.argv[2]): d.wait(e)\n"
+        "if not int(sys.argv[1]): d.wait(e)\n"
         "print(d.pid, flush=True); import time; time.sleep(1000)"
     )
-    words = [sys.executable, "-c", code, os.path.dirname(__file__), str(int(at_work))]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as client:
+    words = [sys.executable, "-c", code, str(int(at_work))]
+    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE) as client:
         assert client.stdout is not None
         pid = int(client.stdout.readline())
         assert states() == ["busy", "idle"] or "starting" in states()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import native_entries
 import numpy as np
 import pytest
-from native_commands import Flag, kernel, shared
 
 import manycl as mc
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from manycl.errors import DeviceError
 from manycl.trace import KernelEvent
+from tests.drivers import native_entries
+from tests.drivers.native_commands import Flag, kernel, shared
 
 Slowed = Callable[[float, int], NativeDriver]
 

@@ -23,6 +23,7 @@ from manycl.drivers.driver import DeviceLost, DriverError, End, Source
 from manycl.drivers.worker import progress
 from manycl.drivers.worker.driver import WorkerDriver
 from manycl.region import Box
+from tests import environment
 
 TEXT = """
 kernel void spin(global uint *x, ulong n) {
@@ -142,13 +143,13 @@ def test_a_process_goes_with_who_started_it() -> None:
     child = os.fork()
     if child == 0:
         code = (
-            "import os, sys; sys.path.insert(0, sys.argv[1]); import test_worker_devices as t\n"
+            "import os, sys; from tests.drivers import test_worker_devices as t\n"
             "d = t.opened(); q = d.queue(False); m = d.allocate(64)\n"
             "d.launch(q, t.kernel_of(d, 'spin', m, t.number(t.ENDLESS, 8)), (16,), None, None, None); d.flush(q)\n"
-            "os.write(int(sys.argv[2]), b'%d\\n' % d.pid); os.kill(os.getpid(), 9)"
+            "os.write(int(sys.argv[1]), b'%d\\n' % d.pid); os.kill(os.getpid(), 9)"
         )
         os.set_inheritable(write, True)
-        os.execv(sys.executable, [sys.executable, "-c", code, os.path.dirname(__file__), str(write)])
+        os.execve(sys.executable, [sys.executable, "-c", code, str(write)], environment())
     os.close(write)
     with os.fdopen(read) as file:
         pid = int(file.readline())

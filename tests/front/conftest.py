@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_application import KERNELS, SPECIFICATION
 
 from manycl.applications.application import Application
 from manycl.applications.load import load_application
+from tests.front.sample_application import KERNELS, SPECIFICATION
 
 Loader = Callable[..., Application]
 

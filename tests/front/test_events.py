@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import failing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.api import waits
 from manycl.errors import LaunchError, ManyclError, ResultError, RunError
+from tests.front.failing import failing
 
 N = 64
 SIZES = (N,), (16,)

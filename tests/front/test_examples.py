@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from graph_judge import verify
 
 from manycl.applications.application import Application
 from manycl.applications.load import load_application
 from manycl.graph.graph import BufferArg, Launch
+from tests import ROOT
+from tests.graph_judge import verify
 
-EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
+EXAMPLES = ROOT / "manycl" / "examples"
 
 
 NUMPY = {"int": np.int32, "float": np.float32}

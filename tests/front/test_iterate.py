@@ -14,6 +14,7 @@ from manycl.applications.load import load_application
 from manycl.applications.runner import Runner
 from manycl.cli import main
 from manycl.errors import ManyclError
+from tests import ROOT
 
 SOURCE = """
 kernel void relax(global const float *a, global float *b, int n) {
@@ -145,7 +146,7 @@ def test_the_command_tells_how_often(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    example = Path(__file__).parents[2] / "manycl" / "examples" / "heat" / "heat.json"
+    example = ROOT / "manycl" / "examples" / "heat" / "heat.json"
     assert main(["run", str(example), "-D", "n=48", "--devices", "cpu/2", "--policy", "adaptive", "--check"]) == 0
     said = capsys.readouterr().out
     assert "check against reference: equal" in said

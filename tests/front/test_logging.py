@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,8 @@ import pytest
 import manycl as mc
 from manycl.analysis import service
 from manycl.utilities.unforeseen import UnforeseenWarning, told
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 INC = "kernel void inc(global int *x) { x[get_global_id(0)] += %d; }"
 
 

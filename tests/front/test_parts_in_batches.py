@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from failing import failing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import ResultError, RunError
 from manycl.run.streams import eager_rule, eager_stream, stream_state
+from tests.front.failing import failing
 
 N = 64
 SIZES = (N,), (16,)

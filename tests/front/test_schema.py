@@ -11,13 +11,14 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sample_application import KERNELS, SPECIFICATION
 
 from manycl.applications.formats.fields import DOCUMENT
 from manycl.applications.formats.kinds import check, json_schema
 from manycl.applications.load import load_application
 from manycl.errors import ManyclError, SpecificationError
 from manycl.utilities.json_lines import Location
+from tests import ROOT
+from tests.front.sample_application import KERNELS, SPECIFICATION
 
 SCHEMA = json_schema(DOCUMENT, "specification")
 JUDGE = jsonschema.Draft202012Validator(SCHEMA)
@@ -131,7 +132,7 @@ def accepted(document: Any) -> bool:
 
 def test_the_schema_is_one_and_takes_the_examples() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    examples = sorted((Path(__file__).parents[2] / "manycl" / "examples").glob("*/*.json"))
+    examples = sorted((ROOT / "manycl" / "examples").glob("*/*.json"))
     assert len(examples) >= 2
     for document in (SPECIFICATION, RICH, *(json.loads(path.read_text()) for path in examples)):
         JUDGE.validate(document)

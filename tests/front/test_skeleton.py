@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from sample_application import KERNELS
 
 from manycl.applications.formats.fields import DOCUMENT
 from manycl.applications.formats.kinds import json_schema
@@ -15,8 +14,10 @@ from manycl.applications.load import load_application
 from manycl.cli import main
 from manycl.errors import SpecificationError
 from manycl.graph.graph import Launch
+from tests import ROOT
+from tests.front.sample_application import KERNELS
 
-EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
+EXAMPLES = ROOT / "manycl" / "examples"
 
 
 def fill(path: Path) -> dict[str, str]:

@@ -11,8 +11,9 @@ from manycl.applications.formats.fields import DOCUMENT, TABLES
 from manycl.applications.formats.kinds import json_schema, reference
 from manycl.applications.load import load_application
 from manycl.expressions import FUNCTIONS
+from tests import ROOT
 
-DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "specification.md").read_text()
+DOCUMENTATION = (ROOT / "docs" / "specification.md").read_text()
 
 KERNELS = """\
 __kernel void smooth(__global const float *in, __global float *out, int n, __local float *cache) {

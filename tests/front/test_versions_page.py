@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "versions.md"
+from tests import ROOT
+
+PAGE = ROOT / "docs" / "versions.md"
 
 
 def test_the_matrix_product_runs() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_judge import verify as verify_graph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from view_cases import MEMORIES, PROGRAM, N, session_with
 
 import manycl as mc
 from manycl.errors import ArgumentError, LaunchError, ManyclError, ResultError
 from manycl.plan.plan import Assignment, Plan
+from tests.front.view_cases import MEMORIES, PROGRAM, N, session_with
+from tests.graph_judge import verify as verify_graph
 
 
 @pytest.fixture(scope="module", params=MEMORIES)

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_judge import verify as verify_graph
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from view_cases import MEMORIES, PROGRAM, N, Numbers, session_with
 
 import manycl as mc
 from manycl.errors import ManyclError, PolicyError
@@ -21,6 +19,8 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import find, names
 from manycl.plan.verification.verify import verify as verify_plan
 from manycl.run.commands.verify_commands import verify_script
+from tests.front.view_cases import MEMORIES, PROGRAM, N, Numbers, session_with
+from tests.graph_judge import verify as verify_graph
 
 GROUP = 4
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from corpus_case import Argument, Buffer, Case, Launch
+from tests.analysis.corpus_case import Argument, Buffer, Case, Launch
 
 MODES = (("--vectors",), ("--barriers", "--vectors"), ("--atomics", "--vectors"), ("--atomic_reductions",), ())
 MOST = 30_000

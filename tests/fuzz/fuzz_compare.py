@@ -16,13 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import natively
 import numpy as np
-import truth
-from corpus_case import Case, Image, Launch
-from corpus_launch import launch_of
-from divided import divided, load
-from fuzz_types import IMAGES, KNOWN_FAULTS
 
 from manycl.analysis import parse_program
 from manycl.analysis.service import launched
@@ -30,6 +24,11 @@ from manycl.drivers.driver import DriverError
 from manycl.drivers.native.compiler import clang
 from manycl.errors import ManyclError
 from manycl.run.session.session import Session
+from tests.analysis import natively, truth
+from tests.analysis.corpus_case import Case, Image, Launch
+from tests.analysis.corpus_launch import launch_of
+from tests.analysis.divided import divided, load
+from tests.fuzz.fuzz_types import IMAGES, KNOWN_FAULTS
 
 Run = Callable[[Case, Launch, truth.Contents], truth.Contents]
 

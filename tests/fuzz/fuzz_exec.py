@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 
-import truth
+from tests.analysis import truth
 
 
 def main() -> None:

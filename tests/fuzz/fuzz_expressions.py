@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fuzz_types import (
+from tests.fuzz.fuzz_types import (
     BY_ZERO,
     DOUBLE,
     FLOAT,

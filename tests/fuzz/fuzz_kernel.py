@@ -12,10 +12,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from corpus_case import Argument, Buffer, Image, Launch, Local
-from fuzz_expressions import LETTERS, Array, Expressions, Function, Variable
-from fuzz_tree import Block, Kernel, Node
-from fuzz_types import DOUBLE, EXPONENTS, FLOAT, GREY, IMAGES, INT, INTEGERS, LONG, OVERFLOW, UINT, ULONG, Kind
+
+from tests.analysis.corpus_case import Argument, Buffer, Image, Launch, Local
+from tests.fuzz.fuzz_expressions import LETTERS, Array, Expressions, Function, Variable
+from tests.fuzz.fuzz_tree import Block, Kernel, Node
+from tests.fuzz.fuzz_types import (
+    DOUBLE,
+    EXPONENTS,
+    FLOAT,
+    GREY,
+    IMAGES,
+    INT,
+    INTEGERS,
+    LONG,
+    OVERFLOW,
+    UINT,
+    ULONG,
+    Kind,
+)
 
 ATOMICS = ("add", "sub", "min", "max", "and", "or", "xor", "inc", "dec")
 DATA = 64  # elements of inputs that every work-item may read

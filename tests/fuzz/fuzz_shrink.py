@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from fuzz_compare import compare
-from fuzz_tree import Block, Kernel, Node
+from tests.fuzz.fuzz_compare import compare
+from tests.fuzz.fuzz_tree import Block, Kernel, Node
 
 Test = Callable[[Kernel], bool]
 WORK = 400

@@ -1,7 +1,7 @@
 """Compares the programs of some seeds, several kernels compiled together, and prints a line of JSON for each.
 
-``python fuzz_worker.py FIRST COUNT [--clsmith PROGRAM --include FOLDER] [--shrink] [--keep FOLDER]``. Before a program
-is run its seed is printed, so that one that ends the process is known. ``scripts/fuzz`` says where its modules lie.
+``python -m tests.fuzz.fuzz_worker FIRST COUNT [--clsmith PROGRAM --include FOLDER] [--shrink] [--keep FOLDER]``.
+Before a program is run its seed is printed, so that one that ends the process is known (``scripts/fuzz``).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from corpus_case import Case
-from fuzz_clsmith import clsmith
-from fuzz_compare import IMPLEMENTATIONS, Compared, compare
-from fuzz_kernel import kernel
-from fuzz_shrink import differs, shrunk
-from fuzz_tree import PROLOGUE, Kernel
-from fuzz_types import IMAGES
+from tests.analysis.corpus_case import Case
+from tests.fuzz.fuzz_clsmith import clsmith
+from tests.fuzz.fuzz_compare import IMPLEMENTATIONS, Compared, compare
+from tests.fuzz.fuzz_kernel import kernel
+from tests.fuzz.fuzz_shrink import differs, shrunk
+from tests.fuzz.fuzz_tree import PROLOGUE, Kernel
+from tests.fuzz.fuzz_types import IMAGES
 
 TOGETHER = 4
 """Kernels of one program."""

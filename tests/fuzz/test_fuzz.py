@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from tests import ROOT, environment
 
 
 def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
@@ -24,8 +23,8 @@ def test_fresh_programs_are_alike(tmp_path: Path) -> None:
 
 
 SHRINKS = """
-from fuzz_kernel import kernel
-from fuzz_shrink import shrunk
+from tests.fuzz.fuzz_kernel import kernel
+from tests.fuzz.fuzz_shrink import shrunk
 
 made, tried = kernel(61003080), []
 small = shrunk(made, lambda k: tried.append(k) or "remainder(" in k.text, {work})
@@ -34,11 +33,10 @@ print(len(tried), len(small.text) / len(made.text), "remainder(" in small.text)
 
 
 def test_kernels_are_made_smaller_in_so_many_trials() -> None:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests/fuzz", ROOT / "tests/analysis")))}
     before = 1.0
     for work in (10, 100):
         command = [sys.executable, "-c", SHRINKS.replace("{work}", str(work))]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
         trials, size, differs = done.stdout.split()
         assert int(trials) <= work
         assert float(size) < before

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from graph_judge import verify
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from manycl.graph.copies import Place, copy_task, fill_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, CopyTask, FillTask, same_graph
 from manycl.graph.rename import renamed
+from tests.graph_judge import verify
 
 A, B = Buffer(0, 16, "a"), Buffer(1, 12, "b")
 numbers = st.integers(-2, 18)

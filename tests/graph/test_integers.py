@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_bounds import CASES, SOURCE, launched, refused
 
 from manycl.analysis import parse_program
 from manycl.analysis.facts import ProgramFacts
 from manycl.graph.graph import Argument, Launch
 from manycl.graph.integers import Integers
+from tests.graph.test_bounds import CASES, SOURCE, launched, refused
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,13 @@ from manycl.model.estimate import History, ModelEstimates
 from manycl.model.history.history import Shape, identity, kernel_key
 from manycl.model.slices import LinearSlices, Predictors
 from manycl_bench.slices.sampling import OVERHEADS
+from tests import ROOT
 
 CPU, GPU = Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)
 MACHINE = Machine((CPU, GPU))
 KNOWN = Predictors({"cpu": LinearSlices((0.0, -1.0, 0.0), 0.0, (0.0,) * 4, (1.0,) * 4)})
 """One over one more than the compute operations of a work-item, in points; nothing of GPUs."""
-SAMPLES = Path(__file__).parents[2] / "docs" / "results" / "slices"
+SAMPLES = ROOT / "docs" / "results" / "slices"
 SOURCE = "kernel void k(global float *a) { int i = get_global_id(0); a[i] = a[i] * 2 + 1; }"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -17,11 +16,11 @@ from manycl.model.history.catalogue import entries
 from manycl.model.history.history import KEEP, PRIOR, History, KernelKey, Shape
 from manycl.model.history.store import NAME, VERSION, Store, StoreWarning, default_folder
 from manycl.model.occupancy import RANGES, LaunchRange
+from tests import environment
 
 KEY = KernelKey("abc", "kernel", (16, 4))
 SHAPE = Shape((64, 64), 2.5)
 DEVICE = "cpu; model; 2 units; platform; driver"
-ROOT = Path(__file__).parents[2]
 PROCESSES, SAVES = 4, 12
 
 
@@ -194,22 +193,18 @@ def test_measurements_of_devices(tmp_path: Path) -> None:
 
 
 WRITER = """
-import sys
-sys.path.insert(0, {here!r})
 from pathlib import Path
-from test_store import SAVES, save
+from tests.model.test_store import SAVES, save
 for i in range(SAVES):
     save(Path({folder!r}), float({number} * 1000 + i + 1))
 """
 
 
 def test_processes_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    here = str(Path(__file__).parent)
     running = [
         subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", WRITER.format(here=here, folder=str(tmp_path), number=n)],
-            env=env,
+            [sys.executable, "-W", "error", "-c", WRITER.format(folder=str(tmp_path), number=n)],
+            env=environment(),
             stderr=subprocess.PIPE,
             text=True,
         )

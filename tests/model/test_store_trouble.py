@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -24,10 +23,10 @@ from manycl.model.history.learning import learn
 from manycl.model.history.store import NAME, Store, StoreWarning
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
+from tests import environment
 
 KEY = KernelKey("abc", "kernel", None)
 SHAPE = Shape((64,), 1.0)
-ROOT = Path(__file__).parents[2]
 
 
 def learned(*seconds: float) -> History:
@@ -92,9 +91,8 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 KILLED = """
 import sys
-sys.path.insert(0, {here!r})
 from pathlib import Path
-from test_store_trouble import learned
+from tests.model.test_store_trouble import learned
 from manycl.model.history import store
 def stop(*_):
     print("in the middle", flush=True)
@@ -106,10 +104,10 @@ store.Store(Path({folder!r})).save(learned(*[9.0] * 20))
 
 def test_a_process_that_is_killed_while_it_saves_leaves_no_trace(tmp_path: Path) -> None:
     Store(tmp_path).save(learned(1.0))
-    program = KILLED.format(here=str(Path(__file__).parent), folder=str(tmp_path))
+    program = KILLED.format(folder=str(tmp_path))
     running = subprocess.Popen(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -125,9 +123,8 @@ def test_a_process_that_is_killed_while_it_saves_leaves_no_trace(tmp_path: Path)
 
 REPLACERS = """
 import sys, warnings
-sys.path.insert(0, {here!r})
 from pathlib import Path
-from test_store_trouble import learned
+from tests.model.test_store_trouble import learned
 from manycl.model.history.store import Store
 sys.stdin.readline()
 for i in range(5):
@@ -137,11 +134,10 @@ for i in range(5):
 
 def test_processes_that_find_the_file_damaged_at_once_move_it_once(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"this is no database" * 100)
-    here = str(Path(__file__).parent)
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", REPLACERS.format(here=here, folder=str(tmp_path), number=n)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            [sys.executable, "-c", REPLACERS.format(folder=str(tmp_path), number=n)],
+            env=environment(),
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from plan_cases import launch, machine, problem
-
 from manycl.graph.dependences import GraphBuilder
 from manycl.plan.problem import Problem
+from tests.plan.plan_cases import launch, machine, problem
 
 Edges = Mapping[tuple[int, int], int]
 

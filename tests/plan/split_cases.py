@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
-from plan_cases import FACTS, PROGRAM, Table, problem
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
@@ -15,6 +14,7 @@ from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
+from tests.plan.plan_cases import FACTS, PROGRAM, Table, problem
 
 GROUPS = 12
 ROW = 10  # bytes of a buffer that a group writes

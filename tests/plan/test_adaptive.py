@@ -9,8 +9,6 @@ from itertools import islice, pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import FACTS, PROGRAM, problem
-from split_cases import GROUPS, Affine, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -27,6 +25,8 @@ from manycl.plan.split import Slice, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import plan_with
 from manycl_bench.libsplit.repeat import Repetition, repetitions
+from tests.plan.plan_cases import FACTS, PROGRAM, problem
+from tests.plan.split_cases import GROUPS, Affine, split_problems
 
 ROWS, ROW = 240, 64
 """Of a grid: rows, and bytes of a row."""

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import chains, estimated, problem, problems
-from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -20,6 +18,8 @@ from manycl.plan.policy import find
 from manycl.plan.problem import Looks, Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.tuning import PLANNING
+from tests.plan.plan_cases import chains, estimated, problem, problems
+from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 SIMPLE = {"heft", "one device", "in_order"}
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from math import ceil, inf
 
 import pytest
-from test_movable import GROUPS, plan, problem
 
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
@@ -15,6 +14,7 @@ from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.preemptible import FILLED, FREE, LONG, ahead, at_a_time, in_packets, least_groups, longest_packet
 from manycl.plan.problem import Problem
 from manycl.run.lowering.chunks import CELLS, FINEST_DEMANDED, MOST, in_chunks
+from tests.plan.test_movable import GROUPS, plan, problem
 
 D0, D1 = DeviceIndex(0), DeviceIndex(1)
 SOON = FREE["cpu"]

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import Table, begun, launch, machine, problem, problems
-from split_cases import split_problems
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
@@ -24,6 +22,8 @@ from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import simulate
 from manycl.trace import TransferEvent
+from tests.plan.plan_cases import Table, begun, launch, machine, problem, problems
+from tests.plan.split_cases import split_problems
 
 OPTIONS = {
     "auto": {"budget": "0.005"},

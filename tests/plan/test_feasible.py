@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from split_cases import GROUPS, split_problems
-from test_exact import OPTIONS, holds
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
@@ -20,6 +18,8 @@ from manycl.plan.plan import MERGE, WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import plan_with
+from tests.plan.split_cases import GROUPS, split_problems
+from tests.plan.test_exact import OPTIONS, holds
 
 WHOLE_ONLY = ("in_order", "cpop", "peft", "portfolio", "optimal")
 IN_RANGES = ("mkmd_coarse", "mkmd", "balance", "auto", "pns", "hop", "mig_heft")

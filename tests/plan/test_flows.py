@@ -13,8 +13,6 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plan_cases import FACTS, PROGRAM, problem
-from split_cases import Affine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
@@ -24,6 +22,8 @@ from manycl.plan.adapt.families import families
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, Slice, Split
+from tests.plan.plan_cases import FACTS, PROGRAM, problem
+from tests.plan.split_cases import Affine
 
 GROUPS, ROW = 40, 1000
 HANDOVER = 5e-5

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from split_cases import split_problems
-from test_auto import one, planned
 
 from manycl.plan import foreseen
 from manycl.plan.plan import Plan
@@ -16,6 +14,8 @@ from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING
 from manycl.plan.verification.verify import verify
+from tests.plan.split_cases import split_problems
+from tests.plan.test_auto import one, planned
 
 
 class Stage:

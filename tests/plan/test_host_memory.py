@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import Table, launch, problem, problems
-from split_cases import Affine, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -27,6 +25,8 @@ from manycl.plan.verification.verify_memory import check_host_memory
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import plan_with, simulate
 from manycl.trace import KernelEvent, TransferEvent
+from tests.plan.plan_cases import Table, launch, problem, problems
+from tests.plan.split_cases import Affine, split_problems
 
 STATIC = ("in_order", "auto", "portfolio", "cpop", "peft", "mkmd_coarse", "mkmd", "balance")
 

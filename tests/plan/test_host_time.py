@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import Table, estimated, launch
-from split_cases import split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -19,6 +17,8 @@ from manycl.plan.plan import ON_HOST
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.run.simulation.simulate import simulate
+from tests.plan.plan_cases import Table, estimated, launch
+from tests.plan.split_cases import split_problems
 
 LAUNCH, COPY = 8.0, 4.0
 

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import brief, chains, estimated, launch, machine, problem, problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -26,6 +24,8 @@ from manycl.plan.timeline.delays import delays, downward_ranks, lower_bound, upw
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
+from tests.plan.classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
+from tests.plan.plan_cases import brief, chains, estimated, launch, machine, problem, problems
 
 NO = {"contention": "no"}
 NAMES = ("cpop", "peft", "portfolio")

@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import FACTS, PROGRAM, Table, chains, launch, machine, problem
-from split_cases import split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -22,6 +20,8 @@ from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
+from tests.plan.plan_cases import FACTS, PROGRAM, Table, chains, launch, machine, problem
+from tests.plan.split_cases import split_problems
 
 GROUPS = 2000
 FAST = 1

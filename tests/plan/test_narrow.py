@@ -15,8 +15,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import FACTS, PROGRAM, problem
-from split_cases import Affine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
@@ -27,6 +25,8 @@ from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.tuning import ADAPT
+from tests.plan.plan_cases import FACTS, PROGRAM, problem
+from tests.plan.split_cases import Affine
 
 HANDOVER = 5e-5
 GPU = Device("gpu", "gpu", compute_units=132)

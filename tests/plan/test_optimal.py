@@ -9,11 +9,8 @@ from itertools import product
 from typing import Any
 
 import pytest
-from classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import begun, chains, estimated, launch, machine, problem, problems
-from split_cases import split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -24,6 +21,9 @@ from manycl.plan.search.insertion import setting
 from manycl.plan.verification.verify import verify
 from manycl.run.commands import emit
 from manycl.run.simulation.simulate import simulate
+from tests.plan.classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
+from tests.plan.plan_cases import begun, chains, estimated, launch, machine, problem, problems
+from tests.plan.split_cases import split_problems
 
 pytest.importorskip("ortools")
 

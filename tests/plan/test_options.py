@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from plan_cases import chains, problem
 
 import manycl as mc
 from manycl.errors import PolicyError
 from manycl.plan.options import Option, Options, check_options, one_of, real, seconds, whole
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policy import find, names, register
+from tests.plan.plan_cases import chains, problem
 
 
 def value(option: Option, text: str | None = None) -> object:  # type: ignore[type-arg]

@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import problem
-from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
@@ -22,6 +20,8 @@ from manycl.plan.split import Slice, Split
 from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.timeline import Reach
 from manycl.plan.verification.verify import verify
+from tests.plan.plan_cases import problem
+from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 FEW = 9
 times = st.floats(0.0, 5.0)

@@ -9,8 +9,8 @@ import pytest
 
 from manycl.cli import main
 from manycl.plan.plan import Plan
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 APP = str(ROOT / "manycl" / "examples" / "transformer" / "transformer.json")
 PAIR = str(ROOT / "manycl" / "machines" / "cpu_pair.toml")
 

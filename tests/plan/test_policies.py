@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from plan_cases import Table, chains, estimated, launch, machine, problem, problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -16,6 +15,7 @@ from manycl.plan.policy import find, names
 from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import plan_with, simulate
+from tests.plan.plan_cases import Table, chains, estimated, launch, machine, problem, problems
 
 BUILT_IN = ("auto", "clustering", "eager", "heft", "in_order")
 

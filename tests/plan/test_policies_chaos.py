@@ -7,11 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend
-from chaos_values import left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import Table, launch, machine, problems
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask, Launch
@@ -20,6 +17,9 @@ from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
+from tests.chaos import ChaosBackend
+from tests.chaos_values import left_by, touched
+from tests.plan.plan_cases import Table, launch, machine, problems
 
 
 def run(p: Problem, name: str, seed: int) -> None:

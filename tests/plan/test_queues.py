@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import graphs, launch
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
 from manycl.plan.search.queues import setup_cq
+from tests.plan.plan_cases import graphs, launch
 
 # Figure 6: outside kernels make the paper's b0 (-> b2) and b1 (-> b3); T = {k0 .. k4}; outside kernels take
 # b13 and b14

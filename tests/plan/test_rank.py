@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from plan_cases import chains, launch, machine, problem, problems
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
 from manycl.plan.problem import Problem
 from manycl.plan.search.rank import bottom_levels, priority_order
+from tests.plan.plan_cases import chains, launch, machine, problem, problems
 
 
 def longest(p: Problem, node: int) -> float:

@@ -10,8 +10,6 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from plan_cases import problem
-from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -26,6 +24,8 @@ from manycl.plan.split import Slice, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import simulate
+from tests.plan.plan_cases import problem
+from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 # the whole tree
 

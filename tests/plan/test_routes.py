@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from plan_cases import estimated, launch
 
 from manycl.errors import MachineError, PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -28,6 +27,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
 from manycl.run.simulation.foresee import foresee
 from manycl.run.simulation.simulate import simulate
+from tests.plan.plan_cases import estimated, launch
 
 NBYTES = 50_000_000
 KERNEL = 1e-3

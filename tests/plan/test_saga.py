@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 RECORDED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("saga_makespans.json").read_text())
 
 

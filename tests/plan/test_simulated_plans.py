@@ -9,8 +9,6 @@ from math import inf
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from plan_cases import chains, launch, machine, problem, problems
-from split_cases import split_problems
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
@@ -21,6 +19,8 @@ from manycl.plan.problem import Problem
 from manycl.run.engine.engine import RunFailure
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.run.simulation.simulate import plan_of, plan_with, simulate
+from tests.plan.plan_cases import chains, launch, machine, problem, problems
+from tests.plan.split_cases import split_problems
 
 
 @pytest.mark.parametrize("name", ["in_order", "auto", "cpop", "peft"])

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plan_cases import FACTS, PROGRAM, machine, problem
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -23,6 +22,7 @@ from manycl.plan.split import Slice, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import simulate
+from tests.plan.plan_cases import FACTS, PROGRAM, machine, problem
 
 
 def rows(name: str, reads: tuple[int, ...], writes: tuple[int, ...], groups: int = 10) -> Launch:

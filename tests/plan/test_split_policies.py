@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import begun, problem
-from split_cases import GROUPS, ROW, Affine, alike_chains, rows, split_problems, tiny_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -27,6 +25,8 @@ from manycl.plan.timeline.timeline import Fit, Timeline
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import plan_with, simulate
+from tests.plan.plan_cases import begun, problem
+from tests.plan.split_cases import GROUPS, ROW, Affine, alike_chains, rows, split_problems, tiny_problems
 
 NAMES = ("mkmd_coarse", "mkmd", "balance", "tenths", "adaptive", "pns", "hop", "mig_heft")
 

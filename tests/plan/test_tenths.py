@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from split_cases import GROUPS, split_problems
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
@@ -18,6 +17,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import simulate
+from tests.plan.split_cases import GROUPS, split_problems
 
 SECONDS = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=4)
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import FACTS, PROGRAM, problem
-from split_cases import Affine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
@@ -21,6 +19,8 @@ from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.tuning import ADAPT
+from tests.plan.plan_cases import FACTS, PROGRAM, problem
+from tests.plan.split_cases import Affine
 
 GROUPS, HANDOVER = 8192, 5e-5
 WHERE = Machine((Device("cpu", "cpu", compute_units=32), Device("gpu", "gpu", compute_units=132, memory=1)))

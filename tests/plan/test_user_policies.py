@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_cases import chains, problem
 
 from manycl.errors import PolicyError
 from manycl.plan.plan import Assignment, Plan
@@ -15,6 +14,7 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, f
 from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import plan_with, simulate
+from tests.plan.plan_cases import chains, problem
 
 
 def case() -> Problem:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from plan_cases import launch, machine, problem
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -15,6 +14,7 @@ from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
+from tests.plan.plan_cases import launch, machine, problem
 
 
 @pytest.fixture

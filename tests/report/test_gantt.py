@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from matplotlib.image import imread
-from report_cases import NASTY, nasty, traces, transformer
 
 from manycl.errors import ManyclError
 from manycl.report.charts.gantt import write_gantt
@@ -18,6 +17,7 @@ from manycl.report.charts.html import page
 from manycl.report.charts.lanes import COLOURS, FAILURE_COLOUR, MOST_ROWS, TRANSFER_COLOUR, lanes, styles
 from manycl.report.words import printable
 from manycl.trace import DecisionEvent, FailureEvent, KernelEvent, Trace, TransferEvent
+from tests.report.report_cases import NASTY, nasty, traces, transformer
 
 EMPTY = Trace((), (), "", 0.0)
 VOID = {"meta", "img", "br", "link", "input"}

@@ -7,10 +7,10 @@ from collections import defaultdict
 from itertools import pairwise
 
 from hypothesis import given
-from report_cases import nasty, traces, transformer
 
 from manycl.report.charts.perfetto import trace_events, write_perfetto
 from manycl.trace import DecisionEvent, FailureEvent, HostEvent, KernelEvent, Trace
+from tests.report.report_cases import nasty, traces, transformer
 
 
 def test_devices_are_processes_and_queues_are_threads(tmp_path):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_cases import nasty, traces, transformer
 
 from manycl.errors import ManyclError
 from manycl.report.charts.html import page
@@ -19,6 +18,7 @@ from manycl.report.intervals import union_length
 from manycl.report.summary import compare, longest_path, summarise
 from manycl.report.words import nbytes, seconds
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
+from tests.report.report_cases import nasty, traces, transformer
 
 GOLDEN = Path(__file__).parent / "golden"
 EMPTY = Trace((), (), "", 0.0)

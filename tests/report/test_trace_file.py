@@ -7,13 +7,13 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_cases import nasty, traces, transformer
 
 from manycl.cli import main
 from manycl.errors import ManyclError
 from manycl.report.charts.gantt import write_gantt
 from manycl.report.summary import summarise
 from manycl.trace import DecisionEvent, Trace
+from tests.report.report_cases import nasty, traces, transformer
 
 HEADER = next(iter(transformer().lines()))
 _LINE = (

@@ -1,7 +1,7 @@
 """Runs under chaos in which something goes wrong, one a seed: what counts as valid afterwards is valid, nothing is lost
 that the run did not touch, and the runs that follow on the same memories give the sequential result.
 
-    PYTHONPATH=tests python tests/run/chaos_faults.py KIND COUNT [FIRST SEED]
+    python -m tests.run.chaos_faults KIND COUNT [FIRST SEED]
 
 runs so many seeds of a kind (or of ``all``); those that fail are told, and belong into ``chaos_seeds.json``.
 """
@@ -19,10 +19,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from chaos import ChaosBackend, Faults
-from chaos_values import left_by, touched
-from test_state import Anyhow, Unit, expected, launch, machine
-
 from manycl.errors import ManyclError, ResultError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, Graph, HostTask
@@ -31,6 +27,9 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import again, execute
+from tests.chaos import ChaosBackend, Faults
+from tests.chaos_values import left_by, touched
+from tests.run.test_state import Anyhow, Unit, expected, launch, machine
 
 KEPT = Path(__file__).with_name("chaos_seeds.json")
 """Seeds that failed once, by kind."""

@@ -1,7 +1,7 @@
 """Ctrl-C at random moments of random runs, once to three times: afterwards every array is right or said to be lost, and
 the next run is right.
 
-    python tests/run/interrupts.py [COUNT [FIRST SEED [KINDS]]]
+    python -m tests.run.interrupts [COUNT [FIRST SEED [KINDS]]]
 
 interrupts so many runs of each kind, or of so many kinds; the tests a few.
 """
@@ -20,12 +20,12 @@ from contextlib import suppress
 from random import Random
 
 import numpy as np
-from nth_call import GROUP, Bits, Case, N, Step, enqueue, environment, reckon
 
 import manycl as mc
 from manycl.errors import ResultError
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.session.session import Session
+from tests.run.nth_call import GROUP, Bits, Case, N, Step, enqueue, environment, reckon
 
 ARRAYS = 4
 POLICIES = ("eager", "heft", "mkmd", "balance", "auto", "clustering")

@@ -1,7 +1,7 @@
 """The n-th call of the driver fails, once, in fixed graphs: whatever call it is, only manycl's own errors come out of
 it, every array is right or said to be lost, and the run that follows is right.
 
-    python tests/run/nth_call.py [GRAPH …]
+    python -m tests.run.nth_call [GRAPH …]
 
 lets every call of every graph fail; the tests let a few.
 """

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
-from between_runs import run_by
 
 import manycl as mc
 from manycl.graph.graph import BufferKey
@@ -19,6 +18,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
+from tests.run.between_runs import run_by
 
 LIMIT = 1 << 20
 COUNT = 1 << 16  # ints: a quarter of the limit

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from chaos import download, is_download, is_upload, upload
-from test_state import Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Beside, Graph, HostTask, Piece
@@ -38,6 +36,8 @@ from manycl.run.engine.playback import Playback
 from manycl.run.executor.record import RunRecord, Transferred
 from manycl.run.lowering.steps import Lowered
 from manycl.run.simulation.simulator import SimBackend
+from tests.chaos import download, is_download, is_upload, upload
+from tests.run.test_state import Unit, launch, machine
 
 WHERE = machine([1, 2])
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from test_state import Anyhow, Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.plan.problem import Problem
 from manycl.run.engine.assign import Ask
+from tests.run.test_state import Anyhow, Unit, launch, machine
 
 MEMORIES = [0, 1, 2, 2]
 

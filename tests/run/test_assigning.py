@@ -9,7 +9,6 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from test_state import Unit, launch, machine
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -27,6 +26,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.assign import Ask, Assigned
 from manycl.run.lowering.steps import Lowered
 from manycl.trace import DecisionEvent
+from tests.run.test_state import Unit, launch, machine
 
 
 class Times(Unit):

@@ -6,8 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend, download, upload
-from test_state import Unit, launch, machine
 
 import manycl as mc
 from manycl.errors import RunError
@@ -19,6 +17,8 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import Liveness, execute
 from manycl.run.engine.playback import Playback
 from manycl.run.simulation.simulator import SimBackend
+from tests.chaos import ChaosBackend, download, upload
+from tests.run.test_state import Unit, launch, machine
 
 COUNT = 1 << 15  # ints: a third of the device's memory
 PROGRAM = mc.Program("""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend, download, upload
 
 from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
@@ -20,6 +19,7 @@ from manycl.run.commands.backend import Backend, Command, Copy, Done, Failed, Ho
 from manycl.run.session.session import Session
 from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
+from tests.chaos import ChaosBackend, download, upload
 
 PROGRAM = parse_program("__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }")
 FACTS = PROGRAM.kernels["inc"]

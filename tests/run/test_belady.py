@@ -6,9 +6,6 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from chaos import is_upload
-from test_state import FACTS, PROGRAM, Unit
-
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.machine import Device, Machine
 from manycl.plan.plan import Assignment, Plan
@@ -17,6 +14,8 @@ from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered, Room
+from tests.chaos import is_upload
+from tests.run.test_state import FACTS, PROGRAM, Unit
 
 
 def uploads(order: list[int], room: int, written: frozenset[int] = frozenset(), proved: bool = False) -> int:

@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_windows
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_passes import COUNT, Link16, apply, everything, sweeps
-from test_state import launch as by_hand
 
 import manycl as mc
 from manycl.graph.dependences import GraphBuilder
@@ -28,6 +25,9 @@ from manycl.run.simulation.foresee import foresee
 from manycl.run.tiling import tile_fusion
 from manycl.run.tiling.time_skewing import Outline, TileMember, columns_of, movable, needed, shape_of
 from manycl.trace import Trace
+from tests.run import test_windows
+from tests.run.test_passes import COUNT, Link16, apply, everything, sweeps
+from tests.run.test_state import launch as by_hand
 
 queue = test_windows.queue
 

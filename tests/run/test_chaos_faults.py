@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import SystemRandom
 
 import pytest
-from chaos_faults import KINDS, kept, run_seed
+
+from tests.run.chaos_faults import KINDS, kept, run_seed
 
 SEEDS = 60
-"""Of a kind, new ones each time; PYTHONPATH=tests python tests/run/chaos_faults.py all 10000 runs more."""
+"""Of a kind, new ones each time; python -m tests.run.chaos_faults all 10000 runs more."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -18,7 +19,7 @@ def test_whatever_goes_wrong_what_counts_as_valid_is_valid(kind: str) -> None:
         try:
             run_seed(kind, seed)
         except Exception as error:
-            again = f"PYTHONPATH=tests python tests/run/chaos_faults.py {kind!r} 1 {seed}"
+            again = f"python -m tests.run.chaos_faults {kind!r} 1 {seed}"
             error.add_note(f"{again}; it belongs into chaos_seeds.json")
             raise
 

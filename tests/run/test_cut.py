@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_state import Unit
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.access import Access
@@ -23,6 +22,7 @@ from manycl.region import NOTHING, Box, Region, holders, partition, union
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.partition import Cut, Order, chunks
+from tests.run.test_state import Unit
 
 N = 64
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_sim import CPU, GPU, apart, chain_of_three, follow, spans
 
 from manycl.machine import HOST, Device
 from manycl.run.engine.engine import RunFailure
 from manycl.run.simulation.disturbance import Disturbance, Slowdown, drift
 from manycl.trace import FailureEvent
+from tests.run.test_sim import CPU, GPU, apart, chain_of_three, follow, spans
 
 OTHER = Device("cpu1", "cpu")
 

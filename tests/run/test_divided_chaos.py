@@ -7,12 +7,8 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
-from chaos import ChaosBackend
-from chaos_values import left_by, seen_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_state import Unit, machines, unit
-from transitions import validated
 
 from manycl.analysis import parse_program
 from manycl.analysis.annotations import annotation
@@ -31,6 +27,10 @@ from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
+from tests.chaos import ChaosBackend
+from tests.chaos_values import left_by, seen_by
+from tests.run.test_state import Unit, machines, unit
+from tests.run.transitions import validated
 
 __all__ = ["validated"]  # a fixture of the module
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from between_runs import Numbers, host_code_between_runs, run_by
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.engine.result import Result
 from manycl.run.executor.command_buffer import recorded
 from manycl.run.graph_cache.cached_graph import CachedGraph
+from tests.run.between_runs import Numbers, host_code_between_runs, run_by
 
 SOURCE = """
 kernel void scale(global float *x, global const float *y, int n) {

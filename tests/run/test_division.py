@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_divided_chaos import DIVISIBLE, GROUP, ITEMS, NBYTES
-from test_divided_chaos import launch as kernel
 
 from manycl.analysis import parse_program
 from manycl.errors import PolicyError
@@ -20,6 +18,8 @@ from manycl.region import Region
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.tiling.time_skewing import _DENSE, shape_of
 from manycl.utilities.kept import Kept
+from tests.run.test_divided_chaos import DIVISIBLE, GROUP, ITEMS, NBYTES
+from tests.run.test_divided_chaos import launch as kernel
 
 PROGRAM = parse_program("""
 uint far(uint d);

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_divided_chaos import GROUP, ITEMS, NBYTES
-from test_divided_chaos import launch as kernel
-from test_state import Unit
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -23,6 +20,9 @@ from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.range_tasks import _MOST_GAPS, RangeTask, _rounds
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step
+from tests.run.test_divided_chaos import GROUP, ITEMS, NBYTES
+from tests.run.test_divided_chaos import launch as kernel
+from tests.run.test_state import Unit
 
 GROUPS = ITEMS // GROUP
 MACHINE = Machine((Device("a", "gpu", memory=1), Device("b", "gpu", memory=2)))
@@ -87,7 +87,7 @@ def test_what_is_compared_has_contents_first(name: str, gaps: int, monkeypatch: 
     """Of a buffer that is undefined here and there; where that is in too many places, the launch is not split. (What
     writes in place is compared with nothing.)"""
     size = 4 * gaps
-    monkeypatch.setattr("test_drafts.NBYTES", max(NBYTES, size))
+    monkeypatch.setattr(f"{__name__}.NBYTES", max(NBYTES, size))
     directory = Directory()
     directory.define(0)
     low = np.arange(0, size, 4, dtype=np.int64)

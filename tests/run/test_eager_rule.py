@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loops import COUNT, GROUP, PROGRAM
 
 import manycl
 import manycl as mc
@@ -42,6 +41,7 @@ from manycl.run.streams.eager_rule import (
     decide,
 )
 from manycl.trace import Trace
+from tests.run.loops import COUNT, GROUP, PROGRAM
 
 ZERO, ONE = DeviceIndex(0), DeviceIndex(1)
 SHORT, MIDDLE = WORTH / 2, 3 * WORTH

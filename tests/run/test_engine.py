@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend, ChaosRecord
-from test_state import Anyhow, Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
@@ -22,6 +20,8 @@ from manycl.run.lowering.steps import RANGE, Lowered, Room, Step
 from manycl.run.simulation.disturbance import Disturbance
 from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import DecisionEvent, FailureEvent
+from tests.chaos import ChaosBackend, ChaosRecord
+from tests.run.test_state import Anyhow, Unit, launch, machine
 
 WHERE = machine([1, 2])
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hopping_times import GROUPS, HoppingTruth
 from hypothesis import given
 from hypothesis import strategies as st
-from test_events_real import PROGRAM, N
 
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -41,6 +39,8 @@ from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceL
 from manycl.run.recovery.replanning import graph_of, in_order, not_begun
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance, Slowdown
 from manycl.run.simulation.simulator import SimBackend
+from tests.run.hopping_times import GROUPS, HoppingTruth
+from tests.run.test_events_real import PROGRAM, N
 
 FACTS = KernelFacts("k", 1, ())
 BYTES = 64

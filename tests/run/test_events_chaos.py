@@ -12,25 +12,8 @@ from itertools import pairwise, product
 from typing import Any, get_args
 
 import pytest
-from chaos import ChaosBackend, Faults
-from chaos_values import left_by, seen_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import (
-    GROUP,
-    ITEMS,
-    NBYTES,
-    Values,
-    check_order,
-    check_valid,
-    graphs,
-    launch,
-    plans,
-    small_chunks,
-)
-from test_moving_chaos import shares
-from test_state import Anyhow, Unit, machine, machines
-from transitions import validated
 
 from manycl.errors import ResultError
 from manycl.graph.copies import copy_task
@@ -55,6 +38,23 @@ from manycl.run.lowering.steps import COMBINE, Lowered
 from manycl.run.recovery import checkpoints
 from manycl.run.recovery.checkpoints import Checkpoints, undo_bytes
 from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, EventMonitor
+from tests.chaos import ChaosBackend, Faults
+from tests.chaos_values import left_by, seen_by
+from tests.run.test_divided_chaos import (
+    GROUP,
+    ITEMS,
+    NBYTES,
+    Values,
+    check_order,
+    check_valid,
+    graphs,
+    launch,
+    plans,
+    small_chunks,
+)
+from tests.run.test_moving_chaos import shares
+from tests.run.test_state import Anyhow, Unit, machine, machines
+from tests.run.transitions import validated
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 

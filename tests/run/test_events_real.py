@@ -11,10 +11,10 @@ from random import SystemRandom
 
 import numpy as np
 import pytest
-from test_lost_devices import Death, death, victim
 
 import manycl as mc
 from manycl.errors import ManyclError, ResultError
+from tests.run.test_lost_devices import Death, death, victim
 
 __all__ = ["death"]  # a fixture
 

@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend, download, is_download, upload
-from chaos_values import left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_state import Unit, begin, graphs, launch, machine, machines, random_plan
 
 import manycl as mc
 from manycl.drivers.driver import DriverError
@@ -39,6 +36,9 @@ from manycl.run.executor.record import RunRecord
 from manycl.run.executor.run_state import RunState
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.history import Stopped
+from tests.chaos import ChaosBackend, download, is_download, upload
+from tests.chaos_values import left_by, touched
+from tests.run.test_state import Unit, begin, graphs, launch, machine, machines, random_plan
 
 N = 64
 TOO_LARGE = 1 << 16  # work-items in one work-group

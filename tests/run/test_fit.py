@@ -6,12 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from between_runs import small_windows
 from hypothesis import given
 from hypothesis import strategies as st
-from test_divided_chaos import GROUP, ITEMS, NBYTES
-from test_divided_chaos import launch as kernel
-from test_state import Unit
 
 from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
@@ -26,6 +22,10 @@ from manycl.run.lowering.lower import lower
 from manycl.run.tiling import tiling
 from manycl.run.tiling.limits import stores
 from manycl.run.tiling.windows import intervals, size_of
+from tests.run.between_runs import small_windows
+from tests.run.test_divided_chaos import GROUP, ITEMS, NBYTES
+from tests.run.test_divided_chaos import launch as kernel
+from tests.run.test_state import Unit
 
 patched = small_windows({"tiling.tiling.WORTH": 4})
 GROUPS = ITEMS // GROUP

@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import PROGRAM, launch
-from test_overlap import halves as halved
-from test_overlap import problem as of_kernels
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
@@ -31,6 +28,9 @@ from manycl.run.simulation.disturbance import Disturbance
 from manycl.run.simulation.foresee import StepEstimates, foresee, foreseeing, with_times
 from manycl.run.simulation.simulate import plan_with, simulate
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, TransferEvent
+from tests.run.test_divided_chaos import PROGRAM, launch
+from tests.run.test_overlap import halves as halved
+from tests.run.test_overlap import problem as of_kernels
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
 ROW = 4

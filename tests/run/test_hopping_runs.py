@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -22,6 +21,7 @@ from manycl.plan.split import Slice, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import foresee
 from manycl.trace import KernelEvent
+from tests.run.hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 BYTES = 64
 """That each work-group writes."""

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from chaos import is_download, is_upload
-from hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -36,6 +34,8 @@ from manycl.run.stealing.player import MovingPlayer
 from manycl.run.stealing.work_stealing import Foreseen, WorkStealing
 from manycl.run.stealing.worker import Terms
 from manycl.trace import KernelEvent, Trace, TransferEvent
+from tests.chaos import is_download, is_upload
+from tests.run.hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 SECONDS = 0.08
 """Of the kernel on the slow device."""

@@ -19,6 +19,7 @@ import pytest
 import manycl as mc
 from manycl.errors import ResultError
 from manycl.utilities.interrupts import Uninterrupted, interruptible
+from tests import environment
 
 N = 64
 SPIN = "__kernel void spin(__global volatile int *a) { while (a[0] == 0) ; a[1] = 5; }"
@@ -34,8 +35,8 @@ pytestmark = [
 def test_arrays_are_right_or_lost_and_the_next_run_is_right() -> None:
     """In a process of its own: a press may hit whatever Python does at that moment, pytest's own code too."""
     seed = SystemRandom().randrange(1 << 32)
-    command = [sys.executable, str(Path(__file__).with_name("interrupts.py")), "2", str(seed), "5"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", "tests.run.interrupts", "2", str(seed), "5"]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, f"seed {seed}: {ended.stdout}{ended.stderr}"
     assert ended.stdout.count("right") == 5
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from chaos import is_download, is_upload
 from hypothesis import given
 from hypothesis import strategies as st
-from test_divided_chaos import launch
 
 from manycl.graph.copies import fill_task
 from manycl.graph.dependences import GraphBuilder
@@ -24,6 +22,8 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import COMMAND, COPYING, KEEPING, Checkpoints, keeping
+from tests.chaos import is_download, is_upload
+from tests.run.test_divided_chaos import launch
 
 BANDWIDTH = 1e9
 NBYTES = 1 << 20

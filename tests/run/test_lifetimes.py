@@ -8,11 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chaos_values import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import NBYTES, graphs, launch, plans
-from test_state import Unit, machines
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
@@ -22,6 +19,9 @@ from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.data.lifetimes import Lifetimes
 from manycl.run.lowering.lower import lower
+from tests.chaos_values import left_by, seen_by
+from tests.run.test_divided_chaos import NBYTES, graphs, launch, plans
+from tests.run.test_state import Unit, machines
 
 
 def any_order(graph: Graph, seed: int) -> list[int]:

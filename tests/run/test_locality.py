@@ -6,13 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from between_runs import small_windows
-from chaos import ChaosBackend, is_download
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import NBYTES, graphs, launch, plans
-from test_state import Unit, machines
-from test_windows_chaos import back_and_forth, on_pairs, on_the_host, one_run, with_room
 
 from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
@@ -33,6 +28,11 @@ from manycl.run.tiling.limits import limited
 from manycl.run.tiling.replacement import TightEmitter
 from manycl.run.tiling.reuse_order import _Run
 from manycl.run.tiling.tiling import _at_once
+from tests.chaos import ChaosBackend, is_download
+from tests.run.between_runs import small_windows
+from tests.run.test_divided_chaos import NBYTES, graphs, launch, plans
+from tests.run.test_state import Unit, machines
+from tests.run.test_windows_chaos import back_and_forth, on_pairs, on_the_host, one_run, with_room
 
 patched = small_windows({"tiling.tiling.WORTH": 4})
 

@@ -12,8 +12,6 @@ from unittest import mock
 import numpy as np
 import pyopencl as cl
 import pytest
-from chaos import download
-from test_state import launch
 
 import manycl as mc
 from manycl.drivers.driver import DriverError
@@ -31,6 +29,8 @@ from manycl.run.recovery.history import CommandHistory
 from manycl.run.recovery.lineage import rest_of
 from manycl.run.session import session
 from manycl.run.streams import eager_rule
+from tests.chaos import download
+from tests.run.test_state import launch
 
 N = 256
 PROGRAM = mc.Program(

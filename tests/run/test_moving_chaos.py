@@ -11,12 +11,8 @@ from typing import Any, get_args
 
 import hypothesis
 import pytest
-from chaos import ChaosBackend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_valid, graphs, one_run, plans, small_chunks
-from test_state import machine, machines, unit
-from transitions import validated
 
 from manycl.errors import ResultError
 from manycl.graph.graph import Graph, Launch
@@ -36,6 +32,10 @@ from manycl.run.lowering.steps import Lowered
 from manycl.run.stealing.player import MovingPlayer
 from manycl.run.stealing.work_stealing import Foreseen, WorkStealing
 from manycl.run.stealing.worker import Packet
+from tests.chaos import ChaosBackend
+from tests.run.test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_valid, graphs, one_run, plans, small_chunks
+from tests.run.test_state import machine, machines, unit
+from tests.run.transitions import validated
 
 GROUPS = ITEMS // GROUP
 SHORTENED: list[int] = []

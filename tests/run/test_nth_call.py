@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from random import SystemRandom
 
 import pytest
-from nth_call import CASES, Case, calls_of
+
+from tests.run.nth_call import CASES, Case, calls_of
 
 
 def a_few(count: int) -> Sequence[int]:
@@ -18,5 +19,5 @@ def a_few(count: int) -> Sequence[int]:
 def test_whichever_call_fails_arrays_are_right_or_lost(case: Case) -> None:
     for number, error in calls_of(case, a_few):
         if error is not None:
-            error.add_note(f"call {number} of {case.name!r}: python tests/run/nth_call.py {case.name!r}")
+            error.add_note(f"call {number} of {case.name!r}: python -m tests.run.nth_call {case.name!r}")
             raise error

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_divided_chaos import launch
-from test_divided_plans import APPLICATIONS, DEVICES, on_one_device, random_cuts
 
 import manycl as mc
 from manycl.analysis import parse_program
@@ -31,6 +29,8 @@ from manycl.run.lowering import pipelining
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.pipelining import overlapped
 from manycl.run.simulation.foresee import foresee, with_times
+from tests.run.test_divided_chaos import launch
+from tests.run.test_divided_plans import APPLICATIONS, DEVICES, on_one_device, random_cuts
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0) for i in range(2)))
 ITEMS, GROUP, GROUPS = 1 << 19, 64, 1 << 13

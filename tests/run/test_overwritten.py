@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_state import Unit, launch, machine
 
 import manycl as mc
 from manycl.analysis import service
@@ -31,6 +30,7 @@ from manycl.run.engine import engine
 from manycl.run.lowering import overwritten
 from manycl.run.lowering.overwritten import brought_to_be_overwritten
 from manycl.run.lowering.steps import RANGE, Lowered, Step
+from tests.run.test_state import Unit, launch, machine
 
 COUNT = 1 << 14  # ints: as few as are worth looking
 PROGRAM = mc.Program("""

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_state import Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, DeviceIndex
@@ -23,6 +22,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
 from manycl.run.streams import stream_state
 from manycl.run.streams.stream_state import InFlight
+from tests.run.test_state import Unit, launch, machine
 
 
 def state(seconds: list[float], queues: int = 1, own: bool = False, away: bool = False) -> Playback:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_stealing import chunked
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.run.stealing.packet_size import BETTER, PART, SETTLED, PacketSize, settled_packets
 from manycl.run.stealing.work_stealing import WorkStealing
 from manycl.run.stealing.worker import Terms
+from tests.run.test_stealing import chunked
 
 DEVICE = DeviceIndex(0)
 SHORT = 0.75e-3

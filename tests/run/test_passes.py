@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_windows
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from test_windows import EVERYTHING, limit
 
 import manycl as mc
 from manycl.graph.access import Access
@@ -32,6 +30,8 @@ from manycl.run.tiling.tiling import Fitted, fitted
 from manycl.run.tiling.time_skewing import Outline, TileMember, columns_of, shape_of
 from manycl.run.tiling.windows import size_of
 from manycl.trace import Trace
+from tests.run import test_windows
+from tests.run.test_windows import EVERYTHING, limit
 
 queue = test_windows.queue
 PROGRAM = mc.Program("""

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_measure import Driver, Real, World, device, machine_of, measured
-from test_measure import world as world  # a fixture
 
 from manycl.api.program import Program
 from manycl.api.queue import Queue
@@ -23,6 +21,8 @@ from manycl.model.history.store import NAME, Store, StoreWarning
 from manycl.run.session import pauses
 from manycl.run.session.models import Models
 from manycl.run.session.pauses import PAUSES, PauseMeasurement
+from tests.run.test_measure import Driver, Real, World, device, machine_of, measured
+from tests.run.test_measure import world as world  # a fixture
 
 PROGRAM = Program("kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }")
 

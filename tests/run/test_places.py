@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from test_state import FACTS, PROGRAM
 
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Window
 from manycl.machine import HOST, Device, Machine
@@ -14,6 +13,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.region import Region
 from manycl.run.lowering.steps import Room
 from manycl.run.tiling.locations import PieceLocations
+from tests.run.test_state import FACTS, PROGRAM
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
 PIECES = {100: 0, 101: 0, 102: 1, 103: 1}  # by key: of which buffer

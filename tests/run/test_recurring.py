@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from loops import COUNT, GROUP, PROGRAM, Numbers, loop
 
 import manycl as mc
 from manycl.errors import LaunchError, PolicyError
@@ -25,6 +24,7 @@ from manycl.run.graph_cache import graph_cache
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.graph_cache import KEPT, GraphCache
 from manycl.run.graph_cache.kept_commands import KeptCommands
+from tests.run.loops import COUNT, GROUP, PROGRAM, Numbers, loop
 
 
 def _stencil(x: Numbers, y: Numbers) -> None:

@@ -7,9 +7,6 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from test_divided_chaos import GROUP, ITEMS, NBYTES
-from test_divided_chaos import launch as kernel
-from test_state import Unit
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph
@@ -20,6 +17,9 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.simulation.disturbance import Disturbance
 from manycl_bench.libsplit.repeat import Repetition, repetitions
+from tests.run.test_divided_chaos import GROUP, ITEMS, NBYTES
+from tests.run.test_divided_chaos import launch as kernel
+from tests.run.test_state import Unit
 
 GROUPS = ITEMS // GROUP
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_state import Unit, launch, machine
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import on_present
+from tests.run.test_state import Unit, launch, machine
 
 NAMES = ("d0", "d1", "d2")
 

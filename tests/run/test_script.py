@@ -7,15 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend, is_download
-from chaos_values import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks
-from test_divided_chaos import launch as kernel
-from test_state import Unit, launch, machine, machines
-from test_windows_chaos import TWO, begin, chains, note, patched, with_room
-from transitions import validated
 
 from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
@@ -36,6 +29,13 @@ from manycl.run.graph_cache.autotuner import PLANNED_RUNS
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.tiling.limits import limited
+from tests.chaos import ChaosBackend, is_download
+from tests.chaos_values import left_by, seen_by
+from tests.run.test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks
+from tests.run.test_divided_chaos import launch as kernel
+from tests.run.test_state import Unit, launch, machine, machines
+from tests.run.test_windows_chaos import TWO, begin, chains, note, patched, with_room
+from tests.run.transitions import validated
 
 __all__ = ["patched", "small_chunks", "validated"]  # fixtures of the module
 

@@ -12,7 +12,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from test_state import launch, machine
 
 from manycl.api.program import Program
 from manycl.api.queue import Queue
@@ -38,6 +37,7 @@ from manycl.run.session import session as session_module
 from manycl.run.session.models import UNLEARNED
 from manycl.run.session.session import Session
 from manycl.utilities.unforeseen import UnforeseenWarning
+from tests.run.test_state import launch, machine
 
 UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
 

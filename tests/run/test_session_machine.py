@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from between_runs import small_windows
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from transitions import validated
 
 import manycl as mc
 from manycl.errors import ManyclError, RunError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.session.session import Session
+from tests.run.between_runs import small_windows
+from tests.run.transitions import validated
 
 __all__ = ["validated"]  # a fixture of the module
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chaos import download, is_download, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from manycl.run.simulation.disturbance import Disturbance
 from manycl.run.simulation.simulate import simulate
 from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
+from tests.chaos import download, is_download, upload
 
 FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})

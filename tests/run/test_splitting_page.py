@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "splitting.md"
+from tests import ROOT
+
+PAGE = ROOT / "docs" / "splitting.md"
 
 
 def test_the_example_of_the_page() -> None:

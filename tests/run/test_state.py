@@ -8,12 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend
-from chaos_values import left_by, touched
-from graph_judge import verify as verify_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transitions import validated
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import ResultError
@@ -27,6 +23,10 @@ from manycl.plan.problem import Problem
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
+from tests.chaos import ChaosBackend
+from tests.chaos_values import left_by, touched
+from tests.graph_judge import verify as verify_graph
+from tests.run.transitions import validated
 
 __all__ = ["validated"]  # a fixture of the module
 

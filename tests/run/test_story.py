@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from test_engine import PLAN, WHERE, handed_on
-from test_state import Unit, launch
 
 import manycl as mc
 from manycl.errors import ManyclError
@@ -21,6 +19,8 @@ from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Playback, State
 from manycl.run.simulation.disturbance import Disturbance
 from manycl.run.simulation.simulator import SimBackend
+from tests.run.test_engine import PLAN, WHERE, handed_on
+from tests.run.test_state import Unit, launch
 
 READS = """\
 kernel reads (node 1) on d1, queue 0: done, 3000.000 ms to 4000.000 ms

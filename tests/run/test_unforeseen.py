@@ -11,10 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_epochs import Simulated
-from test_state import Unit
-from test_state import launch as state_launch
-from test_state import machine as state_machine
 
 import manycl as mc
 from manycl.analysis import launched, service
@@ -42,6 +38,10 @@ from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.session import models
 from manycl.utilities.unforeseen import UnforeseenWarning
+from tests.run.test_epochs import Simulated
+from tests.run.test_state import Unit
+from tests.run.test_state import launch as state_launch
+from tests.run.test_state import machine as state_machine
 
 SOURCE = """
 kernel void scale(global float *y, global const float *x, float a) { y[get_global_id(0)] = a * x[get_global_id(0)]; }

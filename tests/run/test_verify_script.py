@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import graphs, plans
-from test_script import WHERE, defined, handed_on, script_of
-from test_state import Unit, machines
 
 from manycl.graph.graph import Graph
 from manycl.machine import Machine
@@ -25,6 +22,9 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import CommandGraphError, verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
+from tests.run.test_divided_chaos import graphs, plans
+from tests.run.test_script import WHERE, defined, handed_on, script_of
+from tests.run.test_state import Unit, machines
 
 
 def small() -> CommandGraph:

@@ -7,12 +7,8 @@ import itertools
 from typing import Any
 
 import numpy as np
-from chaos import ChaosBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_valid, one_run, small_chunks
-from test_state import machines
-from transitions import validated
 
 from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
@@ -22,6 +18,10 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.region import Region
 from manycl.run.data.coherence import Directory
+from tests.chaos import ChaosBackend
+from tests.run.test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_valid, one_run, small_chunks
+from tests.run.test_state import machines
+from tests.run.transitions import validated
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loops import COUNT, GROUP, PROGRAM, loop
 
 import manycl as mc
 from manycl.graph.signature import Signature
@@ -19,6 +18,7 @@ from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import NEWS, RETRIED, TRIALS, Facts, decide
+from tests.run.loops import COUNT, GROUP, PROGRAM, loop
 
 
 def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, eager: float, runs: int) -> str:

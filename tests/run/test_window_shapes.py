@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from test_state import Unit, launch
 
 from manycl.graph.access import interfere
 from manycl.graph.dependences import GraphBuilder
@@ -17,6 +16,7 @@ from manycl.plan.problem import Problem
 from manycl.region import Region, union
 from manycl.run.tiling.limits import limited
 from manycl.run.tiling.windows import ALIGNED, Windows, size_of
+from tests.run.test_state import Unit, launch
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
 

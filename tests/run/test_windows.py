@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from between_runs import Numbers, host_code_between_runs, run_by
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, random_plan, run
 
 import manycl as mc
 from manycl.errors import PolicyError, RunError
@@ -24,6 +22,8 @@ from manycl.run.data.device_memory import DeviceMemory
 from manycl.run.data.memory import Memory, StoredBuffer
 from manycl.run.engine.engine import RunFailure
 from manycl.run.engine.result import Result
+from tests.run.between_runs import Numbers, host_code_between_runs, run_by
+from tests.run.test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, random_plan, run
 
 EVERYTHING = 1 << 30
 CHANGE = mc.Program("""

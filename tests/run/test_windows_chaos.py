@@ -11,14 +11,8 @@ from math import isfinite
 from typing import Any
 
 import pytest
-from between_runs import small_windows
-from chaos import ChaosBackend
-from chaos_values import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
-from test_state import Anyhow, Unit, machines, unit
-from transitions import validated
 
 from manycl.errors import PolicyError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
@@ -36,6 +30,12 @@ from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.history import CommandHistory
 from manycl.run.tiling.limits import limited, stores
+from tests.chaos import ChaosBackend
+from tests.chaos_values import left_by, seen_by
+from tests.run.between_runs import small_windows
+from tests.run.test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
+from tests.run.test_state import Anyhow, Unit, machines, unit
+from tests.run.transitions import validated
 
 __all__ = ["validated"]  # a fixture of the module
 

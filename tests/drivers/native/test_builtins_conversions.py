@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from native_calls import TYPES, WIDTHS, entry, run, same
+
+from tests.drivers.native.native_calls import TYPES, WIDTHS, entry, run, same
 
 MODES = ("", "_rte", "_rtz", "_rtp", "_rtn")
 REAL = ("float", "double")

@@ -6,7 +6,8 @@ import functools
 
 import numpy as np
 import pytest
-from native_calls import TYPES, WIDTHS, entry, run, same
+
+from tests.drivers.native.native_calls import TYPES, WIDTHS, entry, run, same
 
 INTEGERS = [kind for kind in TYPES if kind not in ("float", "double")]
 REALS = ("float", "double")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native_calls import TYPES, entry, run
 
 from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
@@ -27,6 +26,7 @@ from manycl.drivers.native.compiler.library import load_object
 from manycl.utilities import limited
 from manycl.utilities.disk_cache import DiskCache
 from manycl.utilities.kept import Kept
+from tests.drivers.native.native_calls import TYPES, entry, run
 
 
 @pytest.fixture(autouse=True)
