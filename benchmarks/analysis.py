@@ -110,7 +110,7 @@ def corpus(quiet: bool, most: int | None) -> dict[str, Any]:
     """Over all launches of the corpus' kernels (``most`` of them): the share of exact accesses, and what is wrong."""
     sys.path.insert(0, str(HERE.parent))
     cases = importlib.import_module("tests.analysis.kernel_corpus").CASES[:most]
-    judge = importlib.import_module("tests.analysis.test_regions")
+    judge = importlib.import_module("tests.analysis.regions.test_regions")
 
     exact = total = unsound = 0
     for number, case in enumerate(cases):

@@ -15,6 +15,7 @@ from hypothesis import Phase, settings
 
 from manycl import flags
 from manycl.utilities.disk_cache import DiskCache
+from tests import ROOT
 
 # The drivers read these when they are loaded, so they are set before any test module is imported. pytest-xdist's
 # workers inherit them from the controller, and share its folder.
@@ -118,7 +119,14 @@ def own_policies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def launch_cache(request: pytest.FixtureRequest) -> None:
     """Tests that launch kernels have the launch cache from their first one on, whichever ran before."""
-    if request.path.parent.name in ("drivers", "front", "run", "stand_in"):
+    if request.path.relative_to(ROOT / "tests").parts[0] in (
+        "api",
+        "applications",
+        "drivers",
+        "front",
+        "run",
+        "stand_in",
+    ):
         from manycl.api.dispatch import compiled
 
         compiled.install()

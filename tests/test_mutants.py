@@ -117,7 +117,7 @@ def test_modules_of_all_folders_are_drawn_from(mutate: ModuleType) -> None:
 
 def test_what_judges_is_there(mutate: ModuleType) -> None:
     assert all(list(ROOT.glob(pattern)) for pattern in mutate.TESTS)
-    assert all(list(ROOT.glob(f"tests/*/{name}")) for name in mutate.LEFT_OUT)
+    assert all(list(ROOT.glob(f"tests/**/{name}")) for name in mutate.LEFT_OUT)
 
 
 def test_executed_lines_are_told_apart_test_by_test(mutate: ModuleType, tmp_path: Path) -> None:

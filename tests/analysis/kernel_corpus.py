@@ -3,33 +3,33 @@
 ``corpus_constructs.py`` says which kernels show which construct of OpenCL C.
 """
 
-from tests.analysis import (
-    corpus_access,
-    corpus_arithmetic,
-    corpus_control,
-    corpus_groups,
-    corpus_language,
-    corpus_linear,
-    corpus_loops,
-    corpus_published,
-    corpus_suites,
-    corpus_tangles,
-    corpus_traps,
-    corpus_vectors,
+from tests.analysis.corpus import (
+    access,
+    arithmetic,
+    control,
+    groups,
+    language,
+    linear,
+    loops,
+    published,
+    suites,
+    tangles,
+    traps,
+    vectors,
 )
 
 CASES = (
-    *corpus_access.CASES,
-    *corpus_control.CASES,
-    *corpus_loops.CASES,
-    *corpus_arithmetic.CASES,
-    *corpus_language.CASES,
-    *corpus_vectors.CASES,
-    *corpus_groups.CASES,
-    *corpus_traps.CASES,
-    *corpus_published.CASES,
-    *corpus_linear.CASES,
-    *corpus_suites.CASES,
-    *corpus_tangles.CASES,
+    *access.CASES,
+    *control.CASES,
+    *loops.CASES,
+    *arithmetic.CASES,
+    *language.CASES,
+    *vectors.CASES,
+    *groups.CASES,
+    *traps.CASES,
+    *published.CASES,
+    *linear.CASES,
+    *suites.CASES,
+    *tangles.CASES,
 )
 BY_NAME = {case.name: case for case in CASES}

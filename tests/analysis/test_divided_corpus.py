@@ -20,7 +20,7 @@ from tests.analysis import truth
 from tests.analysis.corpus_case import Case
 from tests.analysis.corpus_case import Launch as CaseLaunch
 from tests.analysis.divided import divided, load
-from tests.analysis.test_regions import IDS, LAUNCHES, facts_of
+from tests.analysis.regions.test_regions import IDS, LAUNCHES, facts_of
 
 EVERYTHING = bool(os.environ.get("NIGHTLY"))
 # PoCL 3.0 writes a fourth element, and changes a struct that is an argument for all work-items

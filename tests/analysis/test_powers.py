@@ -11,7 +11,7 @@ from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.api.program import Program
 from manycl.model.trips import trip_count
-from tests.analysis.test_regions import _program
+from tests.analysis.regions.test_regions import _program
 
 
 def trips(header: str) -> Expr | None:

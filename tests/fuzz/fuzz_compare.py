@@ -24,10 +24,11 @@ from manycl.drivers.driver import DriverError
 from manycl.drivers.native.compiler import clang
 from manycl.errors import ManyclError
 from manycl.run.session.session import Session
-from tests.analysis import natively, truth
+from tests.analysis import truth
 from tests.analysis.corpus_case import Case, Image, Launch
 from tests.analysis.corpus_launch import launch_of
 from tests.analysis.divided import divided, load
+from tests.analysis.work_group import natively
 from tests.fuzz.fuzz_types import IMAGES, KNOWN_FAULTS
 
 Run = Callable[[Case, Launch, truth.Contents], truth.Contents]
