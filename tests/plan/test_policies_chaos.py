@@ -17,9 +17,9 @@ from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
-from tests.chaos import ChaosBackend
-from tests.chaos_values import left_by, touched
 from tests.plan.plan_cases import Table, launch, machine, problems
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.chaos_values import left_by, touched
 
 
 def run(p: Problem, name: str, seed: int) -> None:

@@ -1,9 +1,9 @@
 """The interface between the engine and a back end: real devices, or a simulated machine on a virtual clock.
 
-Every back end passes the same conformance suite (tests/run/test_backend_conformance.py). A *token* names a command:
-node indices for launches and host tasks, higher numbers for transfers. Commands on one (device, queue) run in order; a
-command waits also for its ``after`` tokens, all of which are on the same device. Only commands with ``notify`` are
-reported back; host calls always are.
+Every back end passes the same conformance suite (tests/run/commands/test_backend_conformance.py). A *token* names a
+command: node indices for launches and host tasks, higher numbers for transfers. Commands on one (device, queue) run in
+order; a command waits also for its ``after`` tokens, all of which are on the same device. Only commands with ``notify``
+are reported back; host calls always are.
 """
 
 from __future__ import annotations

@@ -1,0 +1,184 @@
+"""Which way graphs that come again go: planned, or given to a device as they are enqueued."""
+
+from __future__ import annotations
+
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import manycl as mc
+from manycl.graph.signature import Signature
+from manycl.machine import DeviceIndex
+from manycl.run.graph_cache import recurring_graph
+from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
+from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
+from manycl.run.session.session import Session
+from manycl.run.streams import eager_rule
+from manycl.run.streams.eager_rule import NEWS, RETRIED, TRIALS, Facts, decide
+from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, loop
+
+
+def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, eager: float, runs: int) -> str:
+    """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
+    taken = {"p": planned, "f": eager}
+    out = ""
+    took, ran_eagerly = RecurringGraph.took, RecurringGraph.ran_eagerly
+
+    def took_so(known: RecurringGraph, seconds: float) -> None:
+        known.ran, known._device = known.ran and taken["p"], DeviceIndex(0)
+        took(known, taken["p"])
+        may_be_tried(known)
+
+    def ran_so(known: RecurringGraph, run: Any, seconds: float) -> None:
+        ran_eagerly(known, run, taken["f"])
+        may_be_tried(known)
+
+    def may_be_tried(known: RecurringGraph) -> None:
+        known.is_looked_at, known.budget.total, known.budget.spent = True, 100.0 * max(planned, eager), 0.0
+
+    monkeypatch.setattr(recurring_graph, "_only_device", lambda plan: None)
+    monkeypatch.setattr(RecurringGraph, "took", took_so)
+    monkeypatch.setattr(BackgroundAnalysis, "begin", lambda *args: None)
+    monkeypatch.setattr(RecurringGraph, "ran_eagerly", ran_so)
+    for n in range(runs):
+        x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
+        PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
+        PROGRAM.add(queue, (COUNT,), (GROUP,), y, 1)
+        out += "p" if queue.enqueued.stream is None else "f"
+        assert (y.get()[:-1] == 4 * n + 1).all()
+    return out
+
+
+def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    for planned, eager, then in ((0.002, 0.004, "p"), (0.004, 0.002, "f")):
+        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+            found = ways(queue, patch, planned, eager, 70)
+            assert found[:3] == "ppf", "nothing is known of it, nor that it comes again; then a device is given all"
+            rest = found[found.index(then, 3) :]
+            turns = rest.split("f" if then == "p" else "p")[:-1]
+            assert [len(turn) for turn in turns] == [RETRIED * 2**n for n in range(len(turns))], "ever more rarely"
+
+
+def test_what_takes_long_is_planned_where_devices_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a plan nothing is kept that a loss would take; what takes little is given at once all the same."""
+    for seconds, there in ((0.02, False), (0.004, True)):
+        with mc.Queue("cpu/2@process") as queue, monkeypatch.context() as patch:
+            assert ("f" in ways(queue, patch, seconds, seconds / 2, 12)) == there
+
+
+def test_new_graphs_that_take_little_are_not_planned_each_time(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
+    with mc.Queue("cpu/2") as queue:
+        for n in range(1, 20):
+            x = queue.zeros(COUNT * n, np.int32)
+            for _ in range(2):
+                PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == 2 * n).all()
+        assert len(asked) == NEWS
+        monkeypatch.setattr(eager_rule, "WORTH", 0.0)
+        monkeypatch.setattr(eager_rule, "LONG", 0.0)
+        for n in range(20, 30):
+            x = queue.zeros(COUNT * n, np.int32)
+            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == n).all()
+        assert len(asked) == NEWS + 10, "where they take longer"
+    monkeypatch.setattr(eager_rule, "LONG", 1e9)
+    with mc.Queue("cpu/2") as queue:
+        for n in range(1, 12):
+            x = queue.zeros(COUNT * n, np.int32)
+            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == n).all()
+        assert len(asked) == 2 * NEWS + 10, "a single command may take longer"
+
+
+def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop's counter is new each time: each has its own result, whichever way it goes. One that comes again is known
+    by itself."""
+    source = """
+    kernel void shift(global int *x, int k) { int i = get_global_id(0); if (i > k) x[i] = x[i] + x[k]; }
+    kernel void put(global int *x, int k) { if (get_global_id(0) == 0) x[k] = k; }"""
+    program = mc.Program(source)
+    monkeypatch.setattr(eager_rule, "WORTH", 0.0)
+    monkeypatch.setattr(BackgroundAnalysis, "begin", lambda *args: None)
+    for planned, eager, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
+        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+            took, ran_eagerly = VariedGraph.took, VariedGraph.ran_eagerly
+
+            def took_so(known: RecurringGraph, _: float, seconds: float = planned, to: Any = took) -> None:
+                known.ran = known.ran and seconds
+                to(known, seconds)
+
+            patch.setattr(VariedGraph, "took", took_so)
+            patch.setattr(
+                VariedGraph, "ran_eagerly", lambda known, run, _, by=eager, to=ran_eagerly: to(known, run, by)
+            )
+            x, expected, ways = queue.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32), ""
+            for k in [*range(40), 30, 30]:
+                program.put(queue, (COUNT,), (GROUP,), x, k)
+                program.shift(queue, (COUNT,), (GROUP,), x, k)
+                ways += "p" if queue.enqueued.stream is None else "f"
+                queue.finish()
+                expected[k] = k
+                expected[k + 1 :] += expected[k]
+                assert (x.get() == expected).all()
+            assert ways[:NEWS] == NEWS * "p", "each may come again"
+            assert ways[30:40].count(then) >= 8, "the other way is tried now and then"
+            assert len(queue._recurring._known) == NEWS + 1
+
+
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_one_device_is_given_all_at_once(monkeypatch: pytest.MonkeyPatch, zero_copy: str) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    with mc.Queue("cpu/1") as queue:
+        assert ways(queue, monkeypatch, 1.0, 2.0, 70) == "f" * 70
+        assert not queue._recurring._known
+
+
+def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two loops in turn, and in any order; one of them begins as the other one does."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(eager_rule, "WORTH", 1.0)
+    with mc.Queue("cpu/2") as queue:
+        for n, times in enumerate([3, 3, 3, 3, 3, 3, 5, 3, 5, 3, 5, 3, 5, 3, 5, 5, 5, 3, 3, 1, 3, 1]):
+            want = n
+            for _ in range(times):
+                want = 4 * want + 1
+            assert loop(queue, n, times)[0] == want
+
+
+def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    for planned, eager, found in (
+        (1.0, 2.0, "ff" + "p" * (2 + RETRIED)),
+        (0.0025, 0.002, "ff" + "pp" + "f" * RETRIED),
+        (0.1, 0.002, "ff" + "p" + "f" * RETRIED),  # plans do not help
+        (0.1, 1e-4, "f" * 12),
+    ):
+        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+            for lanes in queue.session.backend.lanes:
+                patch.setattr(lanes, "watched", True)
+            assert ways(queue, patch, planned, eager, len(found)) == found
+
+
+def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
+    """Nothing is known of it then: what it took before has been forgotten."""
+    with Session("cpu/2") as session:
+        known = RecurringGraph(session, 1, Signature((), (), ()), "auto")
+    known.then = weakref.ref(known)
+    for _ in range(RETRIED):
+        known.ran_eagerly(SimpleNamespace(device=DeviceIndex(0), given=[]), 1e-2)
+    for _ in range(TRIALS):
+        known.ran = 2e-3
+        known.took(2e-3)
+    ways = []
+    for _ in range(2 * RETRIED):
+        ways.append(decide(Facts(devices=2, graph=known.measured)))
+        known.obey(ways[-1])
+    assert [way.device for way in ways].index(0) == RETRIED
+    assert not any(way.is_settled for way in ways)
