@@ -119,14 +119,8 @@ def own_policies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def launch_cache(request: pytest.FixtureRequest) -> None:
     """Tests that launch kernels have the launch cache from their first one on, whichever ran before."""
-    if request.path.relative_to(ROOT / "tests").parts[0] in (
-        "api",
-        "applications",
-        "drivers",
-        "front",
-        "run",
-        "stand_in",
-    ):
+    stage = request.path.relative_to(ROOT / "tests").parts[0]
+    if stage in ("api", "applications", "drivers", "run", "stand_in"):
         from manycl.api.dispatch import compiled
 
         compiled.install()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.errors import ResultError, RunError
 from manycl.run.streams import eager_rule, eager_stream, stream_state
-from tests.front.failing import failing
+from tests.drivers.failing import failing
 
 N = 64
 SIZES = (N,), (16,)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.api import waits
 from manycl.errors import LaunchError, ManyclError, ResultError, RunError
-from tests.front.failing import failing
+from tests.drivers.failing import failing
 
 N = 64
 SIZES = (N,), (16,)

@@ -12,7 +12,7 @@ import pytest
 
 from manycl.applications.application import Application
 from manycl.applications.load import load_application
-from tests.front.sample_application import KERNELS, SPECIFICATION
+from tests.applications.sample_application import KERNELS, SPECIFICATION
 
 Loader = Callable[..., Application]
 

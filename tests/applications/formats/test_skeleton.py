@@ -15,7 +15,7 @@ from manycl.cli import main
 from manycl.errors import SpecificationError
 from manycl.graph.graph import Launch
 from tests import ROOT
-from tests.front.sample_application import KERNELS
+from tests.applications.sample_application import KERNELS
 
 EXAMPLES = ROOT / "manycl" / "examples"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.errors import ArgumentError, LaunchError, ManyclError, ResultError
 from manycl.plan.plan import Assignment, Plan
-from tests.front.view_cases import MEMORIES, PROGRAM, N, session_with
+from tests.api.arrays.view_cases import MEMORIES, PROGRAM, N, session_with
 from tests.graph_judge import verify as verify_graph
 
 

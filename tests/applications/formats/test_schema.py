@@ -18,7 +18,7 @@ from manycl.applications.load import load_application
 from manycl.errors import ManyclError, SpecificationError
 from manycl.utilities.json_lines import Location
 from tests import ROOT
-from tests.front.sample_application import KERNELS, SPECIFICATION
+from tests.applications.sample_application import KERNELS, SPECIFICATION
 
 SCHEMA = json_schema(DOCUMENT, "specification")
 JUDGE = jsonschema.Draft202012Validator(SCHEMA)
