@@ -42,7 +42,7 @@ from manycl.plan.verification.verify import verify
 
 Edges = dict[tuple[int, int], int]
 OURS = ("portfolio", "peft", "cpop")
-RECORDED = Path(__file__).parents[1] / "tests" / "plan" / "saga_makespans.json"
+RECORDED = Path(__file__).parents[1] / "tests" / "plan" / "policies" / "saga_makespans.json"
 EXACT = ("BruteForceScheduler", "SMTScheduler")
 WITHIN = 1e300
 """Bytes per second inside a node: no time in floating point, yet a number that SMT can divide by."""

@@ -14,8 +14,8 @@ from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING
 from manycl.plan.verification.verify import verify
+from tests.plan.policies.test_auto import one, planned
 from tests.plan.split_cases import split_problems
-from tests.plan.test_auto import one, planned
 
 
 class Stage:

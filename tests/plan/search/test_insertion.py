@@ -24,8 +24,8 @@ from manycl.plan.timeline.delays import delays, downward_ranks, lower_bound, upw
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
-from tests.plan.classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 from tests.plan.plan_cases import brief, chains, estimated, launch, machine, problem, problems
+from tests.plan.search.classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 
 NO = {"contention": "no"}
 NAMES = ("cpop", "peft", "portfolio")

@@ -21,8 +21,8 @@ from manycl.plan.search.insertion import setting
 from manycl.plan.verification.verify import verify
 from manycl.run.commands import emit
 from manycl.run.simulation.simulate import simulate
-from tests.plan.classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 from tests.plan.plan_cases import begun, chains, estimated, launch, machine, problem, problems
+from tests.plan.search.classic_graphs import ARABNEJAD, ARABNEJAD_EDGES, TOPCUOGLU, TOPCUOGLU_EDGES, classic
 from tests.plan.split_cases import split_problems
 
 pytest.importorskip("ortools")

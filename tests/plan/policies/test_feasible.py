@@ -18,8 +18,8 @@ from manycl.plan.plan import MERGE, WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import plan_with
+from tests.plan.policies.test_exact import OPTIONS, holds
 from tests.plan.split_cases import GROUPS, split_problems
-from tests.plan.test_exact import OPTIONS, holds
 
 WHOLE_ONLY = ("in_order", "cpop", "peft", "portfolio", "optimal")
 IN_RANGES = ("mkmd_coarse", "mkmd", "balance", "auto", "pns", "hop", "mig_heft")
