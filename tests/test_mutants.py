@@ -94,7 +94,7 @@ def test_a_mutant_is_judged_by_what_executes_it_quickest_first(mutate: ModuleTyp
 
 
 def test_what_runs_at_import_or_in_another_process_is_judged_by_tests_that_are_named(mutate: ModuleType) -> None:
-    builtins = "tests/drivers/native/test_builtins_integer.py"
+    builtins = "tests/drivers/native/builtins/test_builtins_integer.py"
     found = {
         f"{builtins}::slow": (30.0, {}),
         f"{builtins}::quick": (0.1, {"manycl/drivers/native/builtins/elementwise.py": [7]}),

@@ -36,8 +36,8 @@ from manycl.drivers.survey import survey
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST
 from manycl.region import Box
-from tests.drivers import native_entries
 from tests.drivers.host_functions import HostFunctions, NDRange
+from tests.drivers.native import native_entries
 
 TEXT = """
 kernel void add(global uint *x, uint by) { x[get_global_id(0)] += by; }

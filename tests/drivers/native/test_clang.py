@@ -26,7 +26,7 @@ from manycl.drivers.native.compiler.library import load_object
 from manycl.utilities import limited
 from manycl.utilities.disk_cache import DiskCache
 from manycl.utilities.kept import Kept
-from tests.drivers.native.native_calls import TYPES, entry, run
+from tests.drivers.native.builtins.native_calls import TYPES, entry, run
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.drivers.native.mathematical_ends import ENDS
-from tests.drivers.native.mathematical_oracle import FUNCTIONS, arguments, errors
-from tests.drivers.native.native_calls import TYPES, WIDTHS, entry, run, same
+from tests.drivers.native.builtins.mathematical_ends import ENDS
+from tests.drivers.native.builtins.mathematical_oracle import FUNCTIONS, arguments, errors
+from tests.drivers.native.builtins.native_calls import TYPES, WIDTHS, entry, run, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is no number
 OWN = 0.51

@@ -19,8 +19,8 @@ from manycl.drivers.driver import Holdable
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from tests import environment
-from tests.drivers import native_entries
-from tests.drivers.native_commands import Flag, enqueue_randomly, kernel, shared
+from tests.drivers.native import native_entries
+from tests.drivers.native.native_commands import Flag, enqueue_randomly, kernel, shared
 
 MS = 1_000_000
 
@@ -147,8 +147,8 @@ def test_python_is_not_stopped(held: NativeDriver) -> None:
 
 OTHERS_SIGNAL = """
 import os, signal, sys, time
-from tests.drivers import native_entries
-from tests.drivers.native_commands import Flag
+from tests.drivers.native import native_entries
+from tests.drivers.native.native_commands import Flag
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 

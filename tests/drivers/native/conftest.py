@@ -1,4 +1,4 @@
-"""Fixtures for the tests of drivers: native devices of programs that are written by hand."""
+"""Fixtures for the tests of native devices, of programs that are written by hand."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
-from tests.drivers import native_entries
-from tests.drivers.native_commands import Open
+from tests.drivers.native import native_entries
+from tests.drivers.native.native_commands import Open
 
 
 @pytest.fixture

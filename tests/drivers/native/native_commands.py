@@ -15,7 +15,7 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.queue import GIVEN
 from manycl.group_range import RangeParts
 from manycl.region import Box
-from tests.drivers import native_entries
+from tests.drivers.native import native_entries
 
 Open = Callable[[int], NativeDriver]
 """A device of so many threads."""

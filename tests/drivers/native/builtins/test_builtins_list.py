@@ -17,7 +17,7 @@ from manycl.drivers.driver import BuildError
 from manycl.drivers.native import builtins
 from manycl.drivers.native.builtins.prelude import source
 from manycl.drivers.native.compiler.compiling import compile_kernels
-from tests.drivers.native.native_calls import TYPES
+from tests.drivers.native.builtins.native_calls import TYPES
 
 NOT_HERE = re.compile(
     r"get_(global|local|group|enqueued|num|work|sub|max|default|image|pipe|fence)\w*|\w*image\w*"  # work-items, images

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.drivers.native.native_calls import TYPES, WIDTHS, entry, run
+from tests.drivers.native.builtins.native_calls import TYPES, WIDTHS, entry, run
 
 INTEGERS = [kind for kind in TYPES if kind not in ("float", "double")]
 Exact = Callable[..., int]

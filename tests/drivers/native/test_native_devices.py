@@ -26,7 +26,7 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.errors import DeviceError, ManyclError
 from manycl.machine import HOST
 from tests import environment
-from tests.drivers import native_entries
+from tests.drivers.native import native_entries
 
 THREAD = "manycl-native"
 CORES = sorted(os.sched_getaffinity(0))
@@ -243,7 +243,7 @@ def test_a_compiler_that_fails(tmp_path: Path) -> None:
 START = """
 import os, signal, sys, threading, time
 import numpy as np
-from tests.drivers import native_entries
+from tests.drivers.native import native_entries
 from manycl.drivers.driver import DriverError, End, RecordedLaunch
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver

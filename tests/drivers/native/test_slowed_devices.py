@@ -13,8 +13,8 @@ from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from manycl.errors import DeviceError
 from manycl.trace import KernelEvent
-from tests.drivers import native_entries
-from tests.drivers.native_commands import Flag, kernel, shared
+from tests.drivers.native import native_entries
+from tests.drivers.native.native_commands import Flag, kernel, shared
 
 Slowed = Callable[[float, int], NativeDriver]
 

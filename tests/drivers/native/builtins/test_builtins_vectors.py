@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from tests.drivers.native.native_calls import TYPES, WIDTHS, entry, run, same
+from tests.drivers.native.builtins.native_calls import TYPES, WIDTHS, entry, run, same
 
 INTEGERS = [kind for kind in TYPES if kind not in ("float", "double")]
 REALS = ("float", "double")

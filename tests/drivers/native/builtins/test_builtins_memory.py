@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from manycl.drivers.native.compiler.compiling import compile_kernels
-from tests.drivers.native.native_calls import TYPES, WIDTHS, library
+from tests.drivers.native.builtins.native_calls import TYPES, WIDTHS, library
 
 SPACES = ("__global", "__constant", "__local", "__private")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of halves that are infinite

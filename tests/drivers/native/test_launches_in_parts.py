@@ -10,7 +10,7 @@ import pytest
 
 from manycl.drivers.native.driver import NativeDriver
 from manycl.group_range import RangeParts
-from tests.drivers.native_commands import Flag, Open, kernel, shared
+from tests.drivers.native.native_commands import Flag, Open, kernel, shared
 
 
 def test_a_launch_runs_beside_the_one_before_it(open_driver: Open) -> None:

@@ -22,8 +22,8 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.kernel import MOST_FRAME
 from manycl.graph.graph import LocalArg
 from manycl.region import Box
-from tests.drivers import native_entries
-from tests.drivers.native_commands import Flag, Open, enqueue_randomly, kernel, shared, uint
+from tests.drivers.native import native_entries
+from tests.drivers.native.native_commands import Flag, Open, enqueue_randomly, kernel, shared, uint
 
 PIECE = 1 << 17  # bytes of a copy that one worker does at once, as in runtime/copies.h
 

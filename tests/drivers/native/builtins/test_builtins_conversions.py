@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.drivers.native.native_calls import TYPES, WIDTHS, entry, run, same
+from tests.drivers.native.builtins.native_calls import TYPES, WIDTHS, entry, run, same
 
 MODES = ("", "_rte", "_rtz", "_rtp", "_rtn")
 REAL = ("float", "double")
