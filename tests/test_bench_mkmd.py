@@ -20,7 +20,7 @@ from manycl.run.simulation.simulate import simulate
 from manycl_bench.mkmd import example as worked_example
 from manycl_bench.mkmd import experiments, report
 from manycl_bench.mkmd.equations import EQUATIONS, MEMORY_BOUND, problem
-from tests.graph_judge import verify as verify_graph
+from tests.graph.graph_judge import verify as verify_graph
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from manycl.run.simulation.simulate import simulate
 from manycl_bench import repara, repara_graphs
 from manycl_bench.repara_graphs import BENCHMARKS
 from manycl_bench.repara_rates import Profiled, Real
-from tests.graph_judge import verify as verify_graph
+from tests.graph.graph_judge import verify as verify_graph
 
 SETTINGS = repara.Settings(sample=40, effort=20_000)
 SMALLEST = {name: experiment.sizes[0] for name, experiment in repara.EXPERIMENTS.items()}

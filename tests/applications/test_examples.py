@@ -13,7 +13,7 @@ from manycl.applications.application import Application
 from manycl.applications.load import load_application
 from manycl.graph.graph import BufferArg, Launch
 from tests import ROOT
-from tests.graph_judge import verify
+from tests.graph.graph_judge import verify
 
 EXAMPLES = ROOT / "manycl" / "examples"
 

@@ -14,7 +14,7 @@ from manycl.graph.copies import Place, copy_task, fill_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, CopyTask, FillTask, same_graph
 from manycl.graph.rename import renamed
-from tests.graph_judge import verify
+from tests.graph.graph_judge import verify
 
 A, B = Buffer(0, 16, "a"), Buffer(1, 12, "b")
 numbers = st.integers(-2, 18)

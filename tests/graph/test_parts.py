@@ -18,7 +18,7 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Node
 from manycl.graph.known import known_launch, shared_memory
 from manycl.graph.rename import renamed
 from manycl.region import NOTHING, Region
-from tests.graph_judge import verify
+from tests.graph.graph_judge import verify
 
 PROGRAM = parse_program("""
 kernel void k(global int *a, global const int *b, global int *c) { a[0] = b[0]; c[0] += 1; }

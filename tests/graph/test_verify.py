@@ -16,7 +16,7 @@ from manycl.analysis import parse_program
 from manycl.errors import GraphError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch
-from tests.graph_judge import verify
+from tests.graph.graph_judge import verify
 
 PROGRAM = parse_program("kernel void k(global int *a, global int *b, global int *c) { a[0] = b[0] + c[0]; }")
 KEYS = range(3)

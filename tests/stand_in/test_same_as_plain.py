@@ -1,4 +1,4 @@
-"""Programs find on manycl what they find with plain PyOpenCL: every case of this folder, value by value and error by
+"""Programs find on manycl what they find with plain PyOpenCL: every case of `cases`, value by value and error by
 error. Each is run twice, by one process with PoCL alone and by one that ``manycl exec`` has started, on two parts."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
-PLAIN = [sys.executable, str(HERE / "run_cases.py")]
+CASES = Path(__file__).parent / "cases"
+PLAIN = [sys.executable, str(CASES / "run_cases.py")]
 EXEC = [sys.executable, "-m", "manycl", "exec", "--devices", "cpu/2", "--"]
 
 
@@ -23,7 +23,7 @@ def cases(pattern: str) -> list[str]:
     """All cases of some files, by the names that they have in what ``run_cases.py`` prints."""
     return [
         f"{path.stem}.{node.name}"
-        for path in sorted(HERE.glob(pattern))
+        for path in sorted(CASES.glob(pattern))
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("case_")
     ]

@@ -15,7 +15,7 @@ import manycl as mc
 from manycl.errors import ArgumentError, LaunchError, ManyclError, ResultError
 from manycl.plan.plan import Assignment, Plan
 from tests.api.arrays.view_cases import MEMORIES, PROGRAM, N, session_with
-from tests.graph_judge import verify as verify_graph
+from tests.graph.graph_judge import verify as verify_graph
 
 
 @pytest.fixture(scope="module", params=MEMORIES)

@@ -20,7 +20,7 @@ from manycl.plan.policy import find, names
 from manycl.plan.verification.verify import verify as verify_plan
 from manycl.run.commands.verify_commands import verify_script
 from tests.api.arrays.view_cases import MEMORIES, PROGRAM, N, Numbers, session_with
-from tests.graph_judge import verify as verify_graph
+from tests.graph.graph_judge import verify as verify_graph
 
 GROUP = 4
 

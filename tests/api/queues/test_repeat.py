@@ -16,7 +16,7 @@ from manycl.graph.graph import Graph
 from manycl.graph.rename import renamed
 from manycl.run.graph_cache.cached_graph import ARRANGEMENTS
 from manycl.trace import TransferEvent
-from tests.graph_judge import verify
+from tests.graph.graph_judge import verify
 
 SOURCE = """
 kernel void smooth(global const float *a, global float *b, int n) {

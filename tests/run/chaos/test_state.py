@@ -23,7 +23,7 @@ from manycl.plan.problem import Problem
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
-from tests.graph_judge import verify as verify_graph
+from tests.graph.graph_judge import verify as verify_graph
 from tests.run.chaos.chaos import ChaosBackend
 from tests.run.chaos.chaos_values import left_by, touched
 from tests.run.chaos.transitions import validated

@@ -12,7 +12,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.facts import ProgramFacts
 from manycl.graph.graph import Argument, Launch
 from manycl.graph.integers import Integers
-from tests.graph.test_bounds import CASES, SOURCE, launched, refused
+from tests.graph.launches.test_bounds import CASES, SOURCE, launched, refused
 
 
 @pytest.fixture(scope="module")
