@@ -3,7 +3,7 @@
 A driver is a file of its own, and a line in the list of kinds (``kinds.py``). Of the package, only such files import a
 vendor's library. Devices of different kinds run together in one run: what goes from one to another goes by the host's
 memory unless ``Handle.can_copy`` says otherwise, and an event of one driver is only given to another one if
-``Handle.waits_for`` says that this waits for it. Every driver passes tests/drivers/test_conformance.py.
+``Handle.waits_for`` says that this waits for it. Every driver passes tests/drivers/conformance.
 
 What a driver may rely on, and what it must keep:
 

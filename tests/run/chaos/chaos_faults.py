@@ -27,7 +27,8 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import again, execute
-from tests.run.chaos.chaos import ChaosBackend, Faults
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.chaos_parts import Faults
 from tests.run.chaos.chaos_values import left_by, touched
 from tests.run.chaos.test_state import Anyhow, Unit, expected, launch, machine
 

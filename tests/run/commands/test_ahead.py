@@ -36,7 +36,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.executor.record import RunRecord, Transferred
 from manycl.run.lowering.steps import Lowered
 from manycl.run.simulation.simulator import SimBackend
-from tests.run.chaos.chaos import download, is_download, is_upload, upload
+from tests.run.chaos.chaos_parts import download, is_download, is_upload, upload
 from tests.run.chaos.test_state import Unit, launch, machine
 
 WHERE = machine([1, 2])

@@ -19,7 +19,8 @@ from manycl.run.commands.backend import Backend, Command, Copy, Done, Failed, Ho
 from manycl.run.session.session import Session
 from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
-from tests.run.chaos.chaos import ChaosBackend, download, upload
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.chaos_parts import download, upload
 
 PROGRAM = parse_program("__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }")
 FACTS = PROGRAM.kernels["inc"]

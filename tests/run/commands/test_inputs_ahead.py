@@ -34,7 +34,7 @@ from manycl.run.stealing.player import MovingPlayer
 from manycl.run.stealing.work_stealing import Foreseen, WorkStealing
 from manycl.run.stealing.worker import Terms
 from manycl.trace import KernelEvent, Trace, TransferEvent
-from tests.run.chaos.chaos import is_download, is_upload
+from tests.run.chaos.chaos_parts import is_download, is_upload
 from tests.run.simulation.hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 SECONDS = 0.08

@@ -29,7 +29,8 @@ from manycl.run.graph_cache.autotuner import PLANNED_RUNS
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.tiling.limits import limited
-from tests.run.chaos.chaos import ChaosBackend, is_download
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.chaos_parts import is_download
 from tests.run.chaos.chaos_values import left_by, seen_by
 from tests.run.chaos.test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks
 from tests.run.chaos.test_divided_chaos import launch as kernel

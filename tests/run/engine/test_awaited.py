@@ -17,7 +17,8 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import Liveness, execute
 from manycl.run.engine.playback import Playback
 from manycl.run.simulation.simulator import SimBackend
-from tests.run.chaos.chaos import ChaosBackend, download, upload
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.chaos_parts import download, upload
 from tests.run.chaos.test_state import Unit, launch, machine
 
 COUNT = 1 << 15  # ints: a third of the device's memory

@@ -20,7 +20,8 @@ from manycl.run.lowering.steps import RANGE, Lowered, Room, Step
 from manycl.run.simulation.disturbance import Disturbance
 from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import DecisionEvent, FailureEvent
-from tests.run.chaos.chaos import ChaosBackend, ChaosRecord
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.chaos_parts import ChaosRecord
 from tests.run.chaos.test_state import Anyhow, Unit, launch, machine
 
 WHERE = machine([1, 2])

@@ -22,7 +22,7 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import COMMAND, COPYING, KEEPING, Checkpoints, keeping
-from tests.run.chaos.chaos import is_download, is_upload
+from tests.run.chaos.chaos_parts import is_download, is_upload
 from tests.run.chaos.test_divided_chaos import launch
 
 BANDWIDTH = 1e9

@@ -29,7 +29,7 @@ from manycl.run.recovery.history import CommandHistory
 from manycl.run.recovery.lineage import rest_of
 from manycl.run.session import session
 from manycl.run.streams import eager_rule
-from tests.run.chaos.chaos import download
+from tests.run.chaos.chaos_parts import download
 from tests.run.chaos.test_state import launch
 
 N = 256

@@ -25,7 +25,7 @@ from manycl.run.simulation.disturbance import Disturbance
 from manycl.run.simulation.simulate import simulate
 from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
-from tests.run.chaos.chaos import download, is_download, upload
+from tests.run.chaos.chaos_parts import download, is_download, upload
 
 FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})

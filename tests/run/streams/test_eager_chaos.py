@@ -23,7 +23,8 @@ from manycl.run.session.session import Session
 from tests import environment
 from tests.drivers.test_mixed import FUNCTIONS, PROGRAM, on
 from tests.run.streams.chaos_driver import FAULTS, Chaos, ChaosQueue, Fault, Kind, chaos_devices
-from tests.run.streams.eager_programs import Seen, Words, watched
+from tests.run.streams.eager_programs import watched
+from tests.run.streams.eager_state import Seen, Words
 
 COUNT = int(os.environ.get("MANYCL_TEST_INTERLEAVINGS", "12"))
 """Programs for each fault."""

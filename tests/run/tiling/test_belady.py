@@ -14,7 +14,7 @@ from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered, Room
-from tests.run.chaos.chaos import is_upload
+from tests.run.chaos.chaos_parts import is_upload
 from tests.run.chaos.test_state import FACTS, PROGRAM, Unit
 
 

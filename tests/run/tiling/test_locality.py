@@ -29,7 +29,8 @@ from manycl.run.tiling.replacement import TightEmitter
 from manycl.run.tiling.reuse_order import _Run
 from manycl.run.tiling.tiling import _at_once
 from tests.run.between_runs import small_windows
-from tests.run.chaos.chaos import ChaosBackend, is_download
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.chaos_parts import is_download
 from tests.run.chaos.test_divided_chaos import NBYTES, graphs, launch, plans
 from tests.run.chaos.test_state import Unit, machines
 from tests.run.chaos.test_windows_chaos import back_and_forth, on_pairs, on_the_host, one_run, with_room
