@@ -1,12 +1,13 @@
 """What each kind of command costs a PyOpenCL program that is not changed: by plain PyOpenCL, and by `manycl exec`.
 
-One program (`commands_program.py`) makes many calls of each kind, in processes of its own, plain and exec in turns. For
-each kind: us that a call takes of plain's and of exec's time by the clock, and what exec takes beyond plain's
-(`extra`): the least of all rounds, which other programs disturb least, and (`median`) the median of the processes'
-medians. `extra_thread`: likewise the least of the calling thread's processor time; where many bytes move, that says
-nothing, as plain's driver has a thread of its own copy them. A call of some kinds is several commands (`commands`):
-`extra_each` is `extra` for one of them. Figures, the most of any kind: extra_worst_us (of a call), extra_each_worst_us
-(of a command), extra_median_worst_us, extra_thread_worst_us (of kinds that move no more than 4 KiB).
+One program (`foreign_programs/commands.py`) makes many calls of each kind, in processes of its own, plain and exec in
+turns. For each kind: us that a call takes of plain's and of exec's time by the clock, and what exec takes beyond
+plain's (`extra`): the least of all rounds, which other programs disturb least, and (`median`) the median of the
+processes' medians. `extra_thread`: likewise the least of the calling thread's processor time; where many bytes move,
+that says nothing, as plain's driver has a thread of its own copy them. A call of some kinds is several commands
+(`commands`): `extra_each` is `extra` for one of them. Figures, the most of any kind: extra_worst_us (of a call),
+extra_each_worst_us (of a command), extra_median_worst_us, extra_thread_worst_us (of kinds that move no more than 4
+KiB).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import common
 
-PROGRAM = Path(__file__).with_name("commands_program.py")
+PROGRAM = Path(__file__).parent / "foreign_programs" / "commands.py"
 
 
 def run(prefix: list[str], env: dict[str, str], rounds: int, only: str) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -27,6 +29,16 @@ def parse(description: str | None) -> argparse.Namespace:
     args = parser(description).parse_args()
     args.repeats = 1 if args.quick else args.repeats
     return args
+
+
+def chosen(package: str) -> None:
+    """Run the benchmark of a package that the first word of the command line names, with the words behind it."""
+    there = sorted(path.stem for path in Path(__file__).with_name(package).glob("[!_]*.py"))
+    name = sys.argv[1] if sys.argv[1:] else ""
+    if name not in there:
+        sys.exit(f"{Path(sys.argv[0]).name} NAME [OPTION ...], where NAME is one of {', '.join(there)}")
+    sys.argv[:2] = [f"{sys.argv[0]} {name}"]
+    importlib.import_module(f"{package}.{name}").main()
 
 
 def report(args: argparse.Namespace, figures: dict[str, Any], details: Mapping[str, Any] | None = None) -> None:

@@ -91,7 +91,7 @@ RESULTS = {
     "mutants": "scripts/mutants_results.json",
     "conformance": "docs/conformance.json",
 }
-"""Files that longer runs are kept in: those of ``corpus.py --output`` and of ``scripts``."""
+"""Files that longer runs are kept in: those of ``stages.py corpus --output`` and of ``scripts``."""
 QUICK = 120
 """Seconds that reproductions may take before they count as hung which ``--quick`` runs."""
 

@@ -10,7 +10,7 @@ PyOpenCL. All of these are on one core; ``_all``: on all cores. blas_share: a na
 NumPy's, both on all cores. wrong: kernels whose results differ from NumPy's; failed: those that gave none. compile_ms,
 cached_ms: a program, from its source until all of its kernels may be launched, compiled anew and found in the cache, by
 a process that has built another one: on the clock, the medians. enqueue_us, little_us, range_us: as
-``native_runtime.py`` says. corpus_share, with --corpus: the kernels of the tests' corpus that
+``devices.py native_runtime`` says. corpus_share, with --corpus: the kernels of the tests' corpus that
 are compiled natively. --quick: small sizes, for tests. Runtimes that are not installed have no figures.
 """
 
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-import native_runtime
+from devices_figures import native_runtime
 from native_kernels.measured import BLAS, CASES, FOUR, PLATFORMS, Task, serve
 
 from manycl.drivers.driver import DriverError, Source

@@ -5,7 +5,7 @@ mkmd_coarse and by the slower of mkmd and balance. exponent: of the growth with 
 of the policy that grows fastest (MKMD's bound is 2). simulate_10000_s: the real engine on the virtual clock, 10,000
 kernels. saga_ratio: the makespan of our best policy over the
 best of anrg-saga's on a few graphs, on average, and saga_worst where it is largest, if that library is there
-(benchmarks/planning_saga.py has all graphs).
+(``benchmarks/stages.py planning_saga`` has all graphs).
 
 Wall time, the least of the repeats, of which there are three at most.
 """
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import common
-import planning_saga
+from stages_figures import planning_saga
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
@@ -138,8 +138,8 @@ def simulations(repeats: int, kernels: int = 10000) -> dict[str, float]:
 
 
 def saga_ratio() -> dict[str, Any]:
-    """What benchmarks/planning_saga.py finds on one graph of 20 tasks of each family and ratio; nothing without its
-    library."""
+    """What ``benchmarks/stages.py planning_saga`` finds on one graph of 20 tasks of each family and ratio; nothing
+    without its library."""
     try:
         outcomes = [planning_saga.compare(of) for of in planning_saga.instances(1, (20,))]
     except ImportError:

@@ -1,1 +1,2 @@
-"""Programs of others, as processes of ``benchmarks/foreign.py`` run them."""
+"""Programs that know only PyOpenCL, as processes of ``benchmarks/foreign.py`` and ``benchmarks/commands.py`` run
+them."""

@@ -31,8 +31,8 @@ _WEIGHTS = {
     # the loops. Others: lanes a clock of one of NVIDIA's multiprocessors (CUDA C++ Programming Guide, throughput of
     # native arithmetic instructions): 128 multiply-adds (256 operations), 64 integers, 32 loads, 16 special functions
     "cpu": {"int": 0.125, "compare": 0.125, "convert": 0.125, "load": 0.5, "store": 0.5, "special": 8.0, "atomic": 8.0},
-    # compiled to vectors of work-items, one a clock and core; what fits the kernels of benchmarks/first_guesses.py.
-    # Arithmetic of addresses is mostly done once for a vector, or once for a loop
+    # compiled to vectors of work-items, one a clock and core; what fits the kernels of benchmarks/stages.py
+    # first_guesses. Arithmetic of addresses is mostly done once for a vector, or once for a loop
     NATIVE: {
         "float": 0.5,
         "float.fma": 0.5,

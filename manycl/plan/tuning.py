@@ -48,7 +48,7 @@ class PlanningTuning(NamedTuple):
     worth: float = 2.0
     """Handovers: a kernel that takes less is not worth splitting, nor are ranges worth cutting for less."""
 
-    # analysing how launches may be split (``benchmarks/analysis.py`` measures the seconds)
+    # analysing how launches may be split (``benchmarks/stages.py analysis`` measures the seconds)
     first_look: float = 0.5
     """Seconds of the first analysis of a process."""
     kernel_look: float = 0.1
@@ -78,7 +78,7 @@ class PlanningTuning(NamedTuple):
     nearly: float = 1.15
     """Times as long as the shortest estimate that a plan may take to be tried."""
 
-    # portfolio (``benchmarks/planning_saga.py``; ``manycl bench mkmd``)
+    # portfolio (``benchmarks/stages.py planning_saga``; ``manycl bench mkmd``)
     effort: int = 60_000
     """Nodes that the search may place, where no option says otherwise: half a second or less."""
     starts: int = 3
@@ -143,8 +143,8 @@ PLANNING = PlanningTuning()
 
 class AdaptationTuning(NamedTuple):
     """Constants of adaptation. Times are seconds, doubts standard deviations of logarithms; a part is a fraction of the
-    quantity named. They are judged by ``manycl bench libsplit`` (docs/results/libsplit.md), ``benchmarks/adaptive.py``,
-    and the tests of how far from the best division adapted ones are (tests/plan/adapt/test_narrow.py,
+    quantity named. They are judged by ``manycl bench libsplit`` (docs/results/libsplit.md), ``benchmarks/stages.py
+    adaptive``, and the tests of how far from the best division adapted ones are (tests/plan/adapt/test_narrow.py,
     tests/bench/libsplit/test_bench_libsplit_pairs.py)."""
 
     # the workload model

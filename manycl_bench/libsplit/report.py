@@ -147,15 +147,15 @@ several devices, and the first repetition, evenly divided, cost more than dividi
 `auto` does not divide what is not faster for it: the least of *auto, once* is {least:.2f}.
 """
 PAIRED = """\
-Two one-core devices, alike or one four times slower, at the sizes that `benchmarks/adaptive.py` measures. Nothing is
-quite as it can be known before: groups cost up to 12 % more or less than is counted, rising from the first to the last,
-and the second device is 10 % slower than the estimates say. What the policy is told is longer than true by 1 % on
-average (the size of a normal deviate of 1.2 %), and one time in ten by 60 % more on average, as where somebody else has
-had the core. The paper's methods begin with half for each, ours by the estimates. *Behind*: how much longer than with
-the best split all kernels truly take with the split of the fourth repetition, the median over several seeds of the
-noise, and at most; *settled*: after how many repetitions that stayed within 3 %, the median of {repetitions} (one more:
-not). Below: how much longer than the mean the slowest device takes, from the third repetition on, while the load
-drifts: without noise, with the 1 % alone, and with one time in twenty disturbed.
+Two one-core devices, alike or one four times slower, at the sizes that `benchmarks/stages.py adaptive` measures.
+Nothing is quite as it can be known before: groups cost up to 12 % more or less than is counted, rising from the first
+to the last, and the second device is 10 % slower than the estimates say. What the policy is told is longer than true by
+1 % on average (the size of a normal deviate of 1.2 %), and one time in ten by 60 % more on average, as where somebody
+else has had the core. The paper's methods begin with half for each, ours by the estimates. *Behind*: how much longer
+than with the best split all kernels truly take with the split of the fourth repetition, the median over several seeds
+of the noise, and at most; *settled*: after how many repetitions that stayed within 3 %, the median of {repetitions}
+(one more: not). Below: how much longer than the mean the slowest device takes, from the third repetition on, while the
+load drifts: without noise, with the 1 % alone, and with one time in twenty disturbed.
 
 """
 

@@ -144,20 +144,28 @@ MORE = {
 }
 
 
+def command(name: str) -> list[str]:
+    """The file of a benchmark, or that of its group and its name."""
+    if (alone := ROOT / "benchmarks" / f"{name}.py").exists():
+        return [str(alone)]
+    (inner,) = (ROOT / "benchmarks").glob(f"*_figures/{name}.py")
+    return [str(ROOT / "benchmarks" / f"{inner.parent.name.removesuffix('_figures')}.py"), name]
+
+
 @pytest.mark.parametrize("name", KEYS)
 def test_prints_one_json_object(name: str, tmp_path: Path) -> None:
     # what it reserves is nobody else's
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": tempfile.mkdtemp(dir=tmp_path)}
-    command = [
+    words = [
         sys.executable,
-        str(ROOT / "benchmarks" / f"{name}.py"),
+        *command(name),
         "--json",
         "--quick",
         "--repeats",
         "1",
         *MORE.get(name, []),
     ]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures.keys() >= KEYS[name] or figures.keys() >= {"ordinary_share", "allocated_share"}
@@ -203,9 +211,9 @@ def test_files_of_applications_are_counted(tmp_path: Path) -> None:
     for name, more in (("a/taken.cl", ""), ("a/more.cl", 'kernel void p() { printf(""); }'), ("b/broken.cl", "int f(")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(source % more)
-    command = [sys.executable, str(ROOT / "benchmarks" / "corpus.py"), "--json", str(tmp_path)]
+    words = [sys.executable, *command("corpus"), "--json", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": tempfile.mkdtemp(dir=tmp_path)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["files"] == figures["files_analysed"] == figures["kernels_native"] == 2
@@ -214,7 +222,7 @@ def test_files_of_applications_are_counted(tmp_path: Path) -> None:
 
 def test_without_options_a_few_are_measured_and_with_all_every_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    module = runpy.run_path(str(ROOT / "benchmarks" / "adaptive.py"))
+    module = runpy.run_path(str(ROOT / "benchmarks" / "stages_figures" / "adaptive.py"))
     asked: list[tuple[str, float, int]] = []
     rows = dict.fromkeys(("within_oracle_percent", "iterations", "settled", "adaptive_speedup", "oracle_speedup"), 1)
 
@@ -230,7 +238,7 @@ def test_without_options_a_few_are_measured_and_with_all_every_one(monkeypatch: 
         (["--all", "--seconds", "1", "--applications", "EP"], ("EP",), 1.0, 8),
     ):
         asked.clear()
-        monkeypatch.setattr(sys, "argv", ["adaptive.py", "--devices", "cpu0", "--json", *words])
+        monkeypatch.setattr(sys, "argv", ["stages.py adaptive", "--devices", "cpu0", "--json", *words])
         monkeypatch.setitem(module["main"].__globals__, "decide_us", lambda _: (1.0, 1.0))
         module["main"]()
         assert asked == [(name, seconds, drifts) for name in names]
@@ -238,7 +246,7 @@ def test_without_options_a_few_are_measured_and_with_all_every_one(monkeypatch: 
 
 def test_what_was_judged_before_it_was_cut_off_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    module = runpy.run_path(str(ROOT / "benchmarks" / "adaptive.py"))
+    module = runpy.run_path(str(ROOT / "benchmarks" / "stages_figures" / "adaptive.py"))
     figures = {"within_oracle_percent": 1.0, "iterations": 1, "settled": 2}
     figures.update(adaptive_speedup=1.5, oracle_speedup=1.6)
 
@@ -249,7 +257,7 @@ def test_what_was_judged_before_it_was_cut_off_is_in_the_file(tmp_path: Path, mo
 
     monkeypatch.setattr(module["real"], "measure", measure)
     output = tmp_path / "figures.json"
-    command = ["adaptive.py", "--devices", "cpu0", "--applications", "EP,GEMM", "--output", str(output)]
+    command = ["stages.py adaptive", "--devices", "cpu0", "--applications", "EP,GEMM", "--output", str(output)]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(KeyboardInterrupt):
         module["main"]()

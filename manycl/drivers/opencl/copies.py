@@ -11,8 +11,8 @@ from manycl.region import Box
 
 INLINE = 1 << 16
 """Bytes that NVIDIA's driver sends with the command itself if they come from ordinary memory. From pinned memory it
-lets all such uploads but the first wait for large ones of whatever queue (benchmarks/drivers.py, with an H200: 4.8 ms
-behind 256 MiB instead of 67 us), so they come from a copy."""
+lets all such uploads but the first wait for large ones of whatever queue (benchmarks/devices.py drivers, with an H200:
+4.8 ms behind 256 MiB instead of 67 us), so they come from a copy."""
 
 
 # (PyOpenCL's `enqueue_copy` finds out first what it was given, which takes longer than the rest)

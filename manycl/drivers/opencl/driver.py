@@ -200,8 +200,8 @@ class OpenCLDriver:
     def _mark(self, queue: cl.CommandQueue, after: Sequence[cl.Event]) -> cl.Event:
         """What is complete when all that a queue was given is, and some events. NVIDIA's driver says of a marker, as of
         a kernel, that it is complete only once kernels of other queues have ended that began before; of a barrier it
-        says so at once (benchmarks/drivers.py, ``marker_us``, ``barrier_us``). PoCL 3.0 never finishes one behind what
-        has failed."""
+        says so at once (benchmarks/devices.py drivers, ``marker_us``, ``barrier_us``). PoCL 3.0 never finishes one
+        behind what has failed."""
         if not self.is_polled:
             return cl.enqueue_marker(queue, wait_for=list(after) or None)
         if after:

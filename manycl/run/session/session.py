@@ -56,9 +56,9 @@ class Session:
     manager, or ``close`` it.
 
     ``profile=False`` leaves the devices' clocks off: traces then hold no kernels and estimates stay first guesses, but
-    NVIDIA's driver enqueues a kernel in 9.6 us instead of 15.9 (benchmarks/drivers.py). ``"learning"``: the clocks are
-    on, except for repetitions of a graph whose plan is settled, from which nothing is learned. None: "learning" where
-    there are GPUs.
+    NVIDIA's driver enqueues a kernel in 9.6 us instead of 15.9 (benchmarks/devices.py drivers). ``"learning"``: the
+    clocks are on, except for repetitions of a graph whose plan is settled, from which nothing is learned. None:
+    "learning" where there are GPUs.
 
     ``remember``: begin with what earlier sessions measured, and store this session's measurements when it is closed
     (None: unless MANYCL_MODELS is 0).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import statistics
 import sys
@@ -23,16 +23,9 @@ def saga() -> Any:
     """The benchmark as a module; its neighbour ``common`` is importable meanwhile."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        spec = importlib.util.spec_from_file_location("planning_saga", BENCHMARKS / "planning_saga.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["planning_saga"] = module
-        spec.loader.exec_module(module)
-        yield module
+        yield importlib.import_module("stages_figures.planning_saga")
     finally:
         sys.path.remove(str(BENCHMARKS))
-        sys.modules.pop("planning_saga", None)
 
 
 def test_within_a_percent_on_average_and_ten_always(saga: ModuleType) -> None:

@@ -170,7 +170,3 @@ def main() -> None:
     for reason, where in sorted(reasons.items(), key=lambda item: -len(item[1])):
         common.progress(f"{len(where):4} {reason}   ({where[0].split(': ')[0]})")
     common.report(args, figures, {"reasons": reasons})
-
-
-if __name__ == "__main__":
-    main()

@@ -79,7 +79,3 @@ def main() -> None:
         bench.driver.finish()
         bench.driver.release()
     common.report(args, figures)
-
-
-if __name__ == "__main__":
-    main()

@@ -135,7 +135,3 @@ def main() -> None:
     figures = {**worst, "decide_us": deciding, "relook_us": looking, **figures, "repeats": args.repeats}
     common.report(args, figures)
     save(output, figures, details)
-
-
-if __name__ == "__main__":
-    main()

@@ -101,7 +101,3 @@ def main() -> None:
             compiled() | measured(args.repeats, "float", names) | measured(args.repeats, "double", names)
         )
     common.report(args, figures, {"clang": found.version, "processor": found.processor})
-
-
-if __name__ == "__main__":
-    main()

@@ -132,7 +132,3 @@ def main() -> None:
             "moves": len(moves),
         },
     )
-
-
-if __name__ == "__main__":
-    main()

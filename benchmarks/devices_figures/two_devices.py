@@ -60,7 +60,3 @@ def main() -> None:
             "repeats": args.repeats,
         },
     )
-
-
-if __name__ == "__main__":
-    main()

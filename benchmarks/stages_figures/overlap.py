@@ -111,7 +111,3 @@ def main() -> None:
     }
     figures |= {f"{name}_{way}": value for name, row in rows.items() for way, value in row.items()}
     common.report(args, {**figures, "least": min(row["overlapping"] for row in rows.values())})
-
-
-if __name__ == "__main__":
-    main()

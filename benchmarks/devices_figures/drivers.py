@@ -257,7 +257,3 @@ def main() -> None:
             "device": driver.device.model,
         }
     common.report(args, figures)
-
-
-if __name__ == "__main__":
-    main()

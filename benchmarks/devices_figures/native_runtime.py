@@ -207,7 +207,3 @@ def main() -> None:
     except DriverError as error:
         figures = {"skipped": error.message}
     common.report(args, figures)
-
-
-if __name__ == "__main__":
-    main()

@@ -50,6 +50,7 @@ N, TURNS, EACH = 1 << 14, 4, 14
 LONG = 200  # runs of a client during which the service may be killed
 SERVICE = "import sys; from manycl.cli import main; sys.exit(main(['serve', '--json']))"
 PATIENCE = 120.0  # seconds
+ITSELF = (sys.executable, str(Path(__file__).parents[1] / "devices.py"), "serve")
 CLEAR = ("no service of manycl's runs", "the service of manycl's has ended")
 
 
@@ -179,7 +180,7 @@ def there(service: Service, folders: list[Path]) -> dict[str, Any]:
 
 def together(devices: str, each: int) -> None:
     """Three processes with so many clients in turn."""
-    words = [sys.executable, __file__, "--clients", devices, str(each)]
+    words = [*ITSELF, "--clients", devices, str(each)]
     began = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(3)]
     for process in began:
         process.communicate(timeout=PATIENCE)
@@ -211,7 +212,7 @@ def in_turn(devices: str, count: int, own: int, settle: int, folders: list[Path]
     grown: list[tuple[int, int]] = []
     for number in groups:
         began = time.perf_counter()
-        words = [sys.executable, __file__, "--clients", devices, str(number)]
+        words = [*ITSELF, "--clients", devices, str(number)]
         said = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE).stdout
         if number == 1:
             alone.append(1e3 * (time.perf_counter() - began))
@@ -255,7 +256,7 @@ def killed(devices: str, round_: int, folders: list[Path]) -> dict[str, int]:
     """The service is killed while three processes run graphs."""
     r, found = random.Random(round_), dict.fromkeys(("finished", "clear", "other", "wrong", "hung", "stale"), 0)
     service, mark = Service(), folders[1] / "killed"
-    words = [sys.executable, __file__, "--insistent", devices, str(mark)]
+    words = [*ITSELF, "--insistent", devices, str(mark)]
     began = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     for process in began:
         assert process.stdout is not None
@@ -296,6 +297,15 @@ def _own_files(folder: Path) -> set[str]:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--clients"]:
+        clients(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1:2] == ["--insistent"]:
+        insistent(sys.argv[2])
+    else:
+        measure()
+
+
+def measure() -> None:
     made = common.parser(__doc__)
     made.add_argument("--devices", default="cpu/2")
     made.add_argument("--count", type=int, help="of clients in turn (default: 143 times --repeats, about 1,000)")
@@ -314,12 +324,3 @@ def main() -> None:
         figures[f"killed_{name}"] = sum(end[name] for end in ends)
     figures["restarts_stale"] = sum(end["stale"] for end in ends)
     common.report(args, figures)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--clients"]:
-        clients(sys.argv[2], int(sys.argv[3]))
-    elif sys.argv[1:2] == ["--insistent"]:
-        insistent(sys.argv[2])
-    else:
-        main()

@@ -86,7 +86,3 @@ def main() -> None:
             "device": driver.device.model,
         },
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -87,7 +87,3 @@ def main() -> None:
     start(imports)
     import_s = statistics.median(start(imports) - start("pass") for _ in range(args.repeats))
     common.report(args, {"import_s": import_s, "spec_1000_s": spec, "kernels": KERNELS, "repeats": args.repeats})
-
-
-if __name__ == "__main__":
-    main()

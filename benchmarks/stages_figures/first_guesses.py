@@ -36,6 +36,7 @@ from manycl.machine import Device
 DEVICES = {"native": "native", **{way: name.lower() for way, name in PLATFORMS.items()}}
 """What is chosen for a way of ``native.py``."""
 Key = tuple[str, str]
+ITSELF = (sys.executable, str(Path(__file__).parents[1] / "stages.py"), "first_guesses")
 
 
 def arguments() -> argparse.Namespace:
@@ -91,7 +92,7 @@ def _of_case(queue: Any, name: str, case: Case, size: int) -> Iterator[dict[str,
 
 def guessed(args: argparse.Namespace, way: str, env: dict[str, str], core: int) -> dict[Key, dict[str, Any]]:
     """The same, in a process that has one core."""
-    command = [sys.executable, __file__, "--guess", way, "--only", ",".join(args.names)]
+    command = [*ITSELF, "--guess", way, "--only", ",".join(args.names)]
     command += ["--quick"] if args.quick else []
     env = env | {"MANYCL_THREADS": "1", "MANYCL_MODELS": "0"}
     done = subprocess.run(
@@ -156,7 +157,3 @@ def main() -> None:
         rows = measure(args, Path(name))
     shown = [{key: value for key, value in row.items() if key not in ("work", "device", "plain")} for row in rows]
     common.report(args, summary(rows), {"kernels": shown})
-
-
-if __name__ == "__main__":
-    main()

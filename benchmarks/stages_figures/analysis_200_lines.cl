@@ -1,4 +1,4 @@
-// Kernels of linear algebra and image processing as people write them: what `benchmarks/analysis.py` loads.
+// Kernels of linear algebra and image processing as people write them: what `benchmarks/stages.py analysis` loads.
 
 #ifndef TILE
 #define TILE 16

@@ -108,7 +108,7 @@ def launch_times(program: ProgramFacts, name: str, launch: KnownLaunch, dimensio
 
 def corpus(quiet: bool, most: int | None) -> dict[str, Any]:
     """Over all launches of the corpus' kernels (``most`` of them): the share of exact accesses, and what is wrong."""
-    sys.path.insert(0, str(HERE.parent))
+    sys.path.insert(0, str(HERE.parents[1]))
     cases = importlib.import_module("tests.analysis.kernel_corpus").CASES[:most]
     judge = importlib.import_module("tests.analysis.regions.test_regions")
 
@@ -129,7 +129,3 @@ def corpus(quiet: bool, most: int | None) -> dict[str, Any]:
                 unsound += 1
                 print(f"{case.name}: {str(error).splitlines()[0]}", file=sys.stderr)
     return {"exact_share": exact / total, "unsound": unsound, "kernels": len(cases)}
-
-
-if __name__ == "__main__":
-    main()

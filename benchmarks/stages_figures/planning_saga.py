@@ -42,7 +42,7 @@ from manycl.plan.verification.verify import verify
 
 Edges = dict[tuple[int, int], int]
 OURS = ("portfolio", "peft", "cpop")
-RECORDED = Path(__file__).parents[1] / "tests" / "plan" / "policies" / "saga_makespans.json"
+RECORDED = Path(__file__).parents[2] / "tests" / "plan" / "policies" / "saga_makespans.json"
 EXACT = ("BruteForceScheduler", "SMTScheduler")
 WITHIN = 1e300
 """Bytes per second inside a node: no time in floating point, yet a number that SMT can divide by."""
@@ -421,7 +421,3 @@ def main() -> None:
             outcomes.append(outcome)
             common.progress(f"{done}/{len(wanted)} graphs")
     common.report(args, figures(outcomes))
-
-
-if __name__ == "__main__":
-    main()

@@ -32,7 +32,3 @@ def main() -> None:
         settings = model_error.Settings(5, 1, 1, device, ("blackscholes",), wide=False, ranged=2)
     figures = model_error.run(settings, common.progress)
     common.report(args, {k: v for k, v in figures.items() if k != "samples"})
-
-
-if __name__ == "__main__":
-    main()
