@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -77,8 +79,15 @@ def test_the_design_is_read_in_five_minutes_and_its_decisions_have_their_pages()
     assert linked == {f"decisions/{p.name}" for p in (ROOT / "docs" / "decisions").iterdir()}
 
 
-def test_a_folder_fits_on_a_page() -> None:
-    assert {f: n for f in folders() if (n := len([*(ROOT / f).glob("*.py")])) > 15} == {}
+def test_folders_and_files_fit_on_a_page() -> None:
+    """Those of the product, and of tests, benchmarks and scripts."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = [ROOT / name for name in listed.split("\0") if re.search(r"\.py$|^scripts/\w+$", name)]
+    assert len(files) > 1000
+    in_folders = Counter(path.parent.relative_to(ROOT).as_posix() for path in files)
+    assert {folder: count for folder, count in in_folders.items() if count > 15} == {}
+    lengths = {path.relative_to(ROOT).as_posix(): path.read_bytes().count(b"\n") for path in files if path.exists()}
+    assert {name: length for name, length in lengths.items() if length > 500} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
