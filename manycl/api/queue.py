@@ -30,7 +30,6 @@ from manycl.run.graph_cache.learners import Learners
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves, DeviceSlows, How
 from manycl.utilities.checked import checked
 from manycl.utilities.interrupts import Uninterrupted, uncollected
-from manycl.utilities.prompt import be_prompt
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.array_queue import ArrayOperations, ArrayQueue
@@ -86,17 +85,14 @@ class Queue(CollectingQueue):
             raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
-            from manycl.api.dispatch.compiled import seek, use_log
-            from manycl.api.dispatch.copy_cache import again, remember
-            from manycl.api.dispatch.launch_cache import remember as remember_launch
+            from manycl.api.dispatch import compiled, copy_cache, launch_cache
 
-            seek()
-        be_prompt()  # the first run need not ask for it
+            compiled.seek()
         self._made = {}
         self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers
-        self.remember, self.use_log = remember_launch, use_log
-        self.moved_again, self._remember_move = again, remember
+        self.remember, self.use_log = launch_cache.remember, compiled.use_log
+        self.moved_again, self._remember_move = copy_cache.again, copy_cache.remember
 
     def __enter__(self) -> Queue:
         return self

@@ -64,6 +64,7 @@ class Executor:
     """
 
     def __init__(self, machine: Machine, opened: Sequence[OpenDevice], profile: bool = True) -> None:
+        be_prompt()  # the first run need not ask for it
         self.machine = machine
         self.profile = profile
         self.lanes = [Lanes(o.open(), profile) for o in opened]

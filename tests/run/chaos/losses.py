@@ -22,11 +22,11 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import Setup
+from manycl.run.engine.trial import Fallback
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, Lowered
 from manycl.run.recovery.checkpoints import Checkpoints, undo_bytes
-from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, EventMonitor
 from tests.run.chaos.chaos import ChaosBackend
 from tests.run.chaos.chaos_values import left_by, seen_by
 from tests.run.chaos.test_divided_chaos import (
@@ -105,6 +105,7 @@ class Loss:
         self.events = DeviceEvents(d.name for d in where.devices)
         self.made: list[Lowered] = []
         self.mortal: frozenset[int] = frozenset()
+        self.fallback: Fallback | None = None
         KeptAnyhow.chance.seed(1)
         for key in graph.buffers:
             if defined or homes is not None or data.draw(st.integers(0, 3)):
@@ -217,7 +218,7 @@ class Loss:
             demanded=self.demanded,
         )
         try:
-            setup = Setup(lowering, rest=rest, mortal=self.mortal)
+            setup = Setup(lowering, rest=rest, mortal=self.mortal, fallback=self.fallback)
             result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
             has_failed = False
             return result

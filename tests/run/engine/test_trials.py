@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_divided_chaos import graphs, plans
-from test_epochs import AsManyAsThereAre, N, Simulated, enqueue
-from test_state import machines
 
 import manycl as mc
 from manycl.graph.graph import Graph
@@ -23,6 +20,9 @@ from manycl.run.engine import run_history
 from manycl.run.engine.trial import LOSING, Fallback, TrialPace, alone, part_of
 from manycl.run.graph_cache import autotuner
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
+from tests.run.chaos.test_divided_chaos import graphs, plans
+from tests.run.chaos.test_state import machines
+from tests.run.recovery.test_epochs import AsManyAsThereAre, N, Simulated, enqueue
 
 
 def tried(factor: float, count: int = 200, each: float = 0.04) -> tuple[float, list[dict[str, Any]], float]:

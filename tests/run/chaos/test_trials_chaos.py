@@ -6,18 +6,19 @@ import random
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import graphs, plans, small_chunks
-from test_events_chaos import EXAMPLES, AnyPlan, Loss, kept_anyhow
-from test_state import machines
-from transitions import validated
 
 from manycl.graph.graph import Graph
 from manycl.machine import Machine
 from manycl.run.engine import run_history
 from manycl.run.engine.trial import Fallback, TrialPace
+from tests.run.chaos.chaos import ChaosBackend
+from tests.run.chaos.losses import AnyPlan, Loss
+from tests.run.chaos.test_divided_chaos import graphs, plans, small_chunks
+from tests.run.chaos.test_events_chaos import EXAMPLES, kept_anyhow
+from tests.run.chaos.test_state import machines
+from tests.run.chaos.transitions import validated
 
 __all__ = ["kept_anyhow", "small_chunks", "validated"]  # fixtures of the module
 
