@@ -34,6 +34,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "MANYCL_THREADS": "4",  # likewise of the native device
         "POCL_WORK_GROUP_SPECIALIZATION": "0",  # compile once per kernel, not once per size
         "PYOPENCL_NO_CACHE": "1",
+        "OPENBLAS_NUM_THREADS": "1",  # a third of the time that a process takes to import NumPy is for its threads
         "MANYCL_DATA": str(_FOLDER / "data"),  # never the user's own
         "MANYCL_MODELS": "0",  # no test learns from another
         "MANYCL_CACHE": str(_FOLDER / "cache"),  # what processes that tests start have compiled, and found out

@@ -1,4 +1,4 @@
-"""No kind of command keeps anything: five hundred of each take no more memory and no more descriptors than a few."""
+"""No kind of command keeps anything: hundreds of each take no more memory and no more descriptors than a few."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-COUNT, NBYTES = 500, 1 << 16
-MOST = COUNT * NBYTES // 3
-"""Bytes more: a third of what one array each time would be."""
+COUNT, NBYTES = 250, 1 << 16
+MOST = COUNT * NBYTES // 2
+"""Bytes more: half of what one array each time would be."""
 OPEN = COUNT // 10
 """Descriptors more: what is compiled beside the commands has a few at a time."""
 

@@ -24,7 +24,7 @@ boxes = st.builds(
     st.integers(1, 2),
 )
 intervals = st.lists(st.tuples(st.integers(0, N), st.integers(0, N)), max_size=6)
-masks = st.lists(st.booleans(), min_size=N, max_size=N).map(np.array)
+masks = st.binary(min_size=N // 8, max_size=N // 8).map(lambda bits: np.unpackbits(np.frombuffer(bits, np.uint8)) > 0)
 
 
 def mask(given: Region, size: int = N) -> Any:

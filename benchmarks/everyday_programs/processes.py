@@ -30,9 +30,11 @@ class Failed(Exception):
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The user's own, but what is left on disk is in a folder."""
+    """The user's own, but what is left on disk is in a folder (Python's own code is where the user says, if so)."""
     places = {"MANYCL_CACHE": "cache", "MANYCL_DATA": "data", "POCL_CACHE_DIR": "pocl", "CUDA_CACHE_PATH": "cuda"}
-    places |= {"XDG_CACHE_HOME": "user", "PYTHONPYCACHEPREFIX": "python"}
+    places["XDG_CACHE_HOME"] = "user"
+    if "PYTHONPYCACHEPREFIX" not in os.environ:
+        places["PYTHONPYCACHEPREFIX"] = "python"
     for name in places.values():
         (folder / name).mkdir(exist_ok=True)
     own = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # what is installed is compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -156,7 +157,6 @@ def test_every_program_has_its_sizes_and_there_are_two_dozen(path: None) -> None
 
 def test_a_process_that_fails_says_why(everyday: Mapping[str, Any]) -> None:
     task = everyday["Task"]("triad", "small", "no such device", "plain", "")
-    import os
 
     with everyday["Worker"](task, os.environ) as worker, pytest.raises(everyday["Failed"], match="no such device"):
         worker.built()
@@ -269,7 +269,8 @@ def test_single_devices_are_asked_once_of_each_kind(path: None, devices: str, si
 def test_all_devices_are_compared_with_the_best_one_and_a_hand() -> None:
     command = [sys.executable, str(BENCHMARKS / "everyday.py"), "--by-hand", "--kept", "--json", "--repeats", "1"]
     done = subprocess.run(
-        [*command, "--devices", "cpu/2", "--only", "chain_20,mandelbrot,bfs"],
+        [*command, "--devices", "cpu/2", "--only", "chain_20,bfs"],
+        env=os.environ | {"PYTHONPYCACHEPREFIX": ""},  # where Python's code is compiled already
         capture_output=True,
         text=True,
         timeout=300,
@@ -277,7 +278,7 @@ def test_all_devices_are_compared_with_the_best_one_and_a_hand() -> None:
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["wrong"] == figures["failed"] == []
-    assert set(figures["programs"]) == {"chain_20", "mandelbrot"}, "nobody has divided bfs"
+    assert set(figures["programs"]) == {"chain_20"}, "nobody has divided bfs"
     for row in figures["programs"].values():
         assert row["error_all"] == row["error_hand"] == 0.0
         for figure in ("first", "third", "ten", "twenty", "steady"):
