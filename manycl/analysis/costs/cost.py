@@ -103,7 +103,7 @@ class LaunchCost:
         axes = self.axes(groups)
         found: dict[tuple[object, ...], Visits] = {}
         try:
-            totals, reason = self._totals(axes, found)
+            totals, reason = self.totals(axes, found)
             together = self._together(axes, found)
         except RecursionError:
             return Work(items, number, reason="what it computes is nested too deeply")
@@ -139,9 +139,7 @@ class LaunchCost:
             number *= count
         return items, number
 
-    def _totals(
-        self, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]
-    ) -> tuple[dict[str, float], str]:
+    def totals(self, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> tuple[dict[str, float], str]:
         """Totals over a range by kind, and why they are not exact."""
         totals: dict[str, float] = {}
         reasons: dict[str, None] = {}
