@@ -17,10 +17,9 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.applications.application import Contents, Output
 from manycl.errors import GraphError, LaunchError
 from manycl.expressions import suggest
-from manycl.graph.dependences import GraphBuilder
+from manycl.graph.dependences import GraphBuilder, least_first
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
 from manycl.graph.launch import LaunchOptions, make_launch, with_versions
-from manycl.graph.order import least_first
 from manycl.utilities.json_lines import Location
 
 SHOWN_WARNINGS = 20

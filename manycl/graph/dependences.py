@@ -1,10 +1,13 @@
-"""Dependences from the order of enqueueing: read after write, write after read, write after write."""
+"""Dependences from the order of enqueueing: read after write, write after read, write after write; and orders that keep
+them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any
 
 from manycl.errors import GraphError
 from manycl.graph.access import COPIES, is_partial, touched
@@ -202,3 +205,23 @@ class _Endless(dict[BufferKey, int]):
 
     def __missing__(self, key: BufferKey) -> int:
         return END
+
+
+def least_first(
+    predecessors: Sequence[Collection[int]], successors: Sequence[Iterable[int]], keys: Sequence[Any] | None = None
+) -> list[int]:
+    """Return a topological order: of the ready nodes, the one with the least key first. Ties go by node index. Nodes of
+    a cycle, and those behind it, are left out."""
+    known = keys if keys is not None else (0,) * len(predecessors)
+    missing = [len(before) for before in predecessors]
+    ready = [(known[i], i) for i, count in enumerate(missing) if count == 0]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        node = heappop(ready)[1]
+        order.append(node)
+        for s in successors[node]:
+            missing[s] -= 1
+            if missing[s] == 0:
+                heappush(ready, (known[s], s))
+    return order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from manycl.graph.order import least_first
+from manycl.graph.dependences import least_first
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.timeline.segments import Move

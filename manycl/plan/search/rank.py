@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from manycl.graph.dependences import least_first
 from manycl.graph.graph import Graph
-from manycl.graph.order import least_first
 from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.search.costs import Costs, costs

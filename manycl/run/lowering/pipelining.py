@@ -16,8 +16,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from manycl.graph.dependences import least_first
 from manycl.graph.graph import BufferKey, HostTask, Launch
-from manycl.graph.order import least_first
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan

@@ -24,9 +24,9 @@ from math import inf
 from typing import NamedTuple
 
 from manycl.graph.access import Access
+from manycl.graph.dependences import least_first
 from manycl.graph.division import Division
 from manycl.graph.graph import BufferKey, Graph
-from manycl.graph.order import least_first
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
 from manycl.plan.split import Slice

@@ -15,6 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 import manycl as mc
 from manycl.errors import LaunchError
+from manycl.graph.graph import HostTask
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 
 NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
@@ -299,13 +302,25 @@ def test_kernels_are_named_divisible_and_kept(queue: mc.Queue) -> None:
     assert kernels[0] is kernels[1]
 
 
+class Halves:
+    """Each launch that may be divided, half on each of two devices."""
+
+    def plan(self, problem: Problem) -> Plan:
+        found: list[Assignment] = []
+        for node, task in enumerate(problem.graph.nodes):
+            split = problem.splits.get(node)
+            half = split.groups // 2 if split is not None else 0
+            if split is None or not half:
+                found.append(Assignment(node, ON_HOST if isinstance(task, HostTask) else 0, 0, 0.0, 0.0))
+                continue
+            for device, (first, count) in enumerate(((0, half), (half, split.groups - half))):
+                found.append(Assignment(node, device, 0, 0.0, 0.0, split.dimension, first, count))
+        return Plan(tuple(found), "halves", tuple(d.name for d in problem.machine.devices), 0.0)
+
+
 def test_divided_results_are_the_same(queue: mc.Queue) -> None:
     x = np.random.default_rng(3).random((4096, 65), np.float32)
-    divided = (
-        mc.Queue(session=queue.session, policy="tenths", options={"cpu0.0": "4"})
-        if 0
-        else mc.Queue(session=queue.session, policy="balance")
-    )
+    divided = mc.Queue(session=queue.session, policy=Halves())
     results = []
     for on in (queue, divided):
         with on.prepare() as graph:
