@@ -130,6 +130,11 @@ class Values:
         self.graph = graph
         self.held = {(m, k): [None] * NBYTES for m in range(-1, memories) for k in graph.buffers}  # -1: sequential
 
+    def copy(self) -> Values:
+        found = Values(self.graph, 0)
+        found.held = {place: [*values] for place, values in self.held.items()}
+        return found
+
     def piece(self, memory: int, key: int, region: Region) -> Any:
         held = self.held[memory, key]
         found = [value for a, b in region.intervals for value in held[a:b]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ class Turn:
 
     def __init__(self, graph: Graph, where: Machine, seed: int, directory: Directory, values: Values) -> None:
         self.graph, self.where = graph, where
-        self.directory, self.values = directory.copy(), copy.deepcopy(values)
+        self.directory, self.values = directory.copy(), values.copy()
         self.backend = ChaosBackend(where, seed)
 
     def fill(self, lowered: Lowered) -> None:
@@ -163,7 +162,7 @@ def again_in_little_memory(
         return
     event("windows" if lowered.room is not None and lowered.room.windows else "limited" if lowered.room else "room")
     for turn in range(1, 4):
-        then, held = directory.copy(), copy.deepcopy(values)
+        then, held = directory.copy(), values.copy()
         chaos = backend(lowered, turn, then)
         result = again(script, chaos, then)
         assert result is not None
@@ -171,7 +170,7 @@ def again_in_little_memory(
         assert (then.valid, then.parts) == (first.valid, first.parts)
         note(graph, where, lowered, chaos, held)
         check_valid(graph, where, then, held)
-    then, held = directory.copy(), copy.deepcopy(values)
+    then, held = directory.copy(), values.copy()
     chaos = backend(lowered, 4, then)
     chaos._fail = {seed % len(lowered.graph)}  # any step
     with pytest.raises(RunFailure, match="made to fail"):
