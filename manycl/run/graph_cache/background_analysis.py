@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from weakref import WeakSet
 
@@ -54,9 +53,10 @@ class BackgroundAnalysis:
         self._is_closed = False
 
     def load(self) -> None:
-        """Import what the analysis and plans that divide need, so that the first run which waits for them is short."""
+        """Import what the analysis and plans that divide need: the first runs neither wait for it, nor share Python's
+        lock with a thread that imports it."""
         for name in LOADED:
-            self._submit(partial(import_module, name))
+            import_module(name)
 
     def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None], build: Build) -> None:
         """Begin the analysis of a graph, if that has not been done (``graph`` may return None: later). ``build`` builds
