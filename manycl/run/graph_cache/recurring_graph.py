@@ -11,7 +11,7 @@ from statistics import median_low
 
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import DeviceTask, Graph
+from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
@@ -107,7 +107,8 @@ class RecurringGraph(CachedGraph):
 
     def fallback(self, graph: Graph) -> Fallback | None:
         found = super().fallback(graph)
-        if found is None and self._eager and self._device is not None:
+        has_versions = any(isinstance(task, Launch) and task.versions for task in graph.nodes)  # a plan chooses these
+        if found is None and self._eager and self._device is not None and not has_versions:
             names = tuple(d.name for d in self.session.machine.devices)
             return Fallback(alone(graph, self._device, names), median_low(self._eager))
         return found
