@@ -22,6 +22,7 @@ from manycl.plan.search.insertion import setting
 from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.delays import delays, downward_ranks, lower_bound, upward_ranks
 from manycl.plan.timeline.timeline import Timeline
+from manycl.plan.tuning import PlanningTuning
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
 from tests.plan.plan_cases import brief, chains, estimated, launch, machine, problem, problems
@@ -69,7 +70,8 @@ def test_peft_of_its_papers_example() -> None:
 def test_the_portfolio_does_better_than_both_papers(
     seconds: Sequence[Sequence[float]], edges: dict[tuple[int, int], int], least: float
 ) -> None:
-    assert estimated("portfolio", classic(seconds, edges, NO)).makespan <= least
+    whole = {"effort": str(PlanningTuning().effort)}
+    assert estimated("portfolio", classic(seconds, edges, NO | whole)).makespan <= least
 
 
 @pytest.mark.parametrize("contention", ["yes", "no"])
