@@ -136,7 +136,7 @@ def open_queue(memories: str, patch: pytest.MonkeyPatch) -> mc.Queue:
 
 
 @pytest.mark.parametrize(
-    ("memories", "graphs"), [("shared", 120), ("own", 240), ("mixed", 240), ("staged", 60), ("slowed", 60)]
+    ("memories", "graphs"), [("shared", 120), ("own", 120), ("mixed", 120), ("staged", 60), ("slowed", 60)]
 )
 def test_random_graphs(memories: str, graphs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(graphs)

@@ -40,8 +40,11 @@ kernel void change(global uint *y, int n) {
 
 def reckoned(values: Any, n: int) -> Any:
     v = np.array(values, np.uint32)
+    shifted = np.empty_like(v)
     for _ in range(n):
-        v = v * np.uint32(1664525) + (v >> np.uint32(3))
+        np.right_shift(v, 3, out=shifted)
+        v *= np.uint32(1664525)
+        v += shifted
     return v
 
 
