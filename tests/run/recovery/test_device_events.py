@@ -222,8 +222,7 @@ POLICIES = [name for name in policies.NAMES if name != "optimal"]
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_launched_next_does_not_use_devices_that_have_left(policy: str, devices: str) -> None:
-    searches = {"effort": 300} if policy in ("repara", "portfolio") else {}
-    with mc.Queue(devices, policy=policy, options=searches) as queue:
+    with mc.Queue(devices, policy=policy) as queue:
         sums, there = Sums(queue), queue.devices
         whole = there[0].partition(".")[0]
         for gone in ((), there[:1], there[:2], (), there[1:], there[::2], ()):
