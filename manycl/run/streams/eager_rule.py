@@ -219,7 +219,9 @@ def _of_several(facts: Facts) -> Decision:
     if graph.device is not None:
         return _of_known(graph, graph.device)
     unknown = _unknown(facts)
-    return _of_known(graph, unknown.device) if unknown.device is not None else unknown
+    # by plans that use several devices, it is not known how long one of them takes
+    device = facts.fastest if unknown.device is None and graph.planned_runs >= TRIALS else unknown.device
+    return _of_known(graph, device) if device is not None else unknown
 
 
 def _unknown(facts: Facts) -> Decision:
@@ -240,7 +242,7 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     """Return how a graph runs that has run before and may be given to a device."""
     eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.eager)
     is_eager = eager <= planned
-    if not graph.eager_runs and not (graph.is_analysed and LONG <= planned < inf):
+    if graph.eager_runs < TRIALS and not (graph.is_analysed and LONG <= planned < inf):
         return _eager("it is tried without a plan", device)
     if is_eager and not is_short and not graph.is_analysed:
         return _eager("how its launches may be divided is not known yet", device)

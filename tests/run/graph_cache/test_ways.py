@@ -57,8 +57,8 @@ def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     for planned, eager, then in ((0.002, 0.004, "p"), (0.004, 0.002, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
             found = ways(queue, patch, planned, eager, 70)
-            assert found[:3] == "ppf", "nothing is known of it, nor that it comes again; then a device is given all"
-            rest = found[found.index(then, 3) :]
+            assert found[:4] == "ppff", "nothing is known of it, nor that it comes again; then a device is given all"
+            rest = found[found.index(then, 4) :]
             turns = rest.split("f" if then == "p" else "p")[:-1]
             assert [len(turn) for turn in turns] == [RETRIED * 2**n for n in range(len(turns))], "ever more rarely"
 
