@@ -255,13 +255,13 @@ class Programs:
 
     def build(self, program: ProgramFacts, device: DeviceIndex) -> Program:
         """Return the program, built for a device."""
-        key = _key(program)
-        found = self._built[device].get(key)
+        key, built, driver = _key(program), self._built[device], self._drivers[device]  # others may come meanwhile
+        found = built.get(key)
         if found is not None:
             return found.built
         began = perf_counter()
         try:
-            made = _Built(program, self._drivers[device].build(key[0]))
+            made = _Built(program, driver.build(key[0]))
         except BuildError as error:
             others = [d.name for i, d in self._machine.numbered() if i != device]
             raise SourceError(
@@ -271,4 +271,4 @@ class Programs:
             ) from None
         where = self._machine.devices[device].name
         log.debug("built %s for %s in %.1f ms", program.path, where, (perf_counter() - began) * 1e3)
-        return self._built[device].keep(key, made).built
+        return built.keep(key, made).built

@@ -128,8 +128,13 @@ class DeviceSet:
         return frozenset(d for d in self.machine.indices if lanes[d].driver.may_be_lost) if len(lanes) > 1 else NOBODY
 
     def build(self, launch: Launch) -> None:
-        """Build the kernel of a launch for all devices. Raises SourceError."""
-        self.backend.programs.prepare([(launch, device) for device in self.machine.indices])
+        """Build the kernel of a launch for all devices, beside runs. Raises SourceError."""
+        machine = self.backend.machine
+        try:
+            self.backend.programs.prepare([(launch, device) for device in machine.indices])
+        except LookupError:
+            if machine is self.backend.machine:
+                raise  # else devices have changed meanwhile: runs build what they need
 
     # what is under way
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -124,3 +126,21 @@ assert begun.wait(60)
 def test_a_program_that_ends_during_the_imports_beside_it_ends_as_ever() -> None:
     ended = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, timeout=100, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_devices_may_change_while_ranges_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mc.Queue("cpu/2") as queue:
+        devices = queue.session.devices
+        machine, is_changed = devices.backend.machine, True
+
+        def prepare(*_: object) -> None:
+            devices.backend.machine = replace(machine) if is_changed else machine
+            raise IndexError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(devices.backend.programs, "prepare", prepare)
+            devices.build(mock.Mock())
+            is_changed = False
+            devices.backend.machine = machine
+            with pytest.raises(IndexError):
+                devices.build(mock.Mock())
