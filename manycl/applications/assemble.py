@@ -30,8 +30,8 @@ DraftArgument = BufferArg | LocalArg | bytes | None
 """
 
 DraftVersion = Callable[[Launch, Mapping[BufferKey, Contents]], Version]
-"""What makes a version of a launch, which has no others yet, and of the contents of the graph's buffers. Raises
-SpecificationError and LaunchError."""
+"""A function that makes a version of a launch, which has no versions yet; it is also given the contents of the graph's
+buffers. Raises SpecificationError and LaunchError."""
 
 
 @dataclass(slots=True)

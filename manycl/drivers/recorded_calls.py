@@ -66,7 +66,7 @@ class RecordedCalls:
         return lambda queue, _kernel, _global, _local, _offset, after: driver.copy(queue, *ends, boxes, after or ())[-1]
 
     def play(self, bound: Sequence[_Entry], events: list[Event]) -> None:
-        """As CommandRecorder.play, but kernels are left with arguments set."""
+        """Enqueue the recorded calls, as ``CommandRecorder.play`` does; kernels keep their last arguments."""
         append = events.append
         for launch, kernel, args, queue, global_size, local_size, offset, after in bound:
             for index, value in args:

@@ -39,7 +39,7 @@ class Uninterrupted:
     noted = False
     """Whether Ctrl-C was pressed, and is to be delivered."""
     open = 0
-    """How many blocks there are in which it is delivered at once (``interruptible``)."""
+    """The number of open blocks in which Ctrl-C is delivered at once (``interruptible``)."""
 
     def __enter__(self) -> None:
         global _innermost

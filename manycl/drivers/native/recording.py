@@ -66,7 +66,7 @@ class BoundSteps(NamedTuple):
     uses: object
 
     def play(self, events: list[Event]) -> None:
-        """As CommandRecorder.play."""
+        """Enqueue the recorded calls, as ``CommandRecorder.play`` does."""
         (recorded, table, uses), first = self, 0
         queues, steps, library = recorded.queues, recorded.steps.buffer_info()[0], recorded.library
         numbers = array("Q", bytes(8 * len(queues)))

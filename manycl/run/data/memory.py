@@ -78,7 +78,8 @@ class Memory:
         self.guarded = guarded
         self.version = 0
         self.bound: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
-        """What was made of buffer objects, by who made it, as long as these are the right ones."""
+        """Values that were made from buffer objects, by the object that keeps each; all are dropped when a buffer gets
+        another object on a device."""
         self._stored: dict[BufferKey, StoredBuffer] = {}
         self._windows: set[BufferKey] = set()
         self._is_tidy = True  # nothing has been set aside

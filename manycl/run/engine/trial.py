@@ -35,8 +35,8 @@ class Fallback(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What a planned run is compared with: the ``fallback``, if there is one. ``rival``: as in
-    :class:`manycl.plan.problem.Problem`."""
+    """A run that a policy plans for a graph which may have run before. ``fallback``: the fastest plan so far (None:
+    none); ``rival``: as in :class:`manycl.plan.problem.Problem`."""
 
     fallback: Fallback | None = None
     rival: bool = False
@@ -77,7 +77,8 @@ class TrialPace:
         self._begin = 0.0
         self._before: dict[Lane, float] | None = None  # what was left then
         self.ratio, self.paces = 1.0, dict[DeviceIndex, float]()
-        """How many times as long as by the fallback the run takes; each device's pace."""
+        """The predicted seconds of the whole run over those by the fallback (``ratio``), and each device's seconds over
+        those planned (``paces``)."""
 
     def _of(self, command: Command) -> float:
         return sum([self._work.get(step, 0.0) for step in nodes_of(command)]) if isinstance(command, Run) else 0.0

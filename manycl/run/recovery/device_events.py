@@ -73,7 +73,7 @@ class DeviceEvents:
     def __init__(self, names: Iterable[str], freed: Callable[[], None] = lambda: None) -> None:
         self._names, self.freed = tuple(names), freed
         self.changed = threading.Condition()
-        """What notifies of events, and of devices that are used or not any more."""
+        """The condition that is notified of events, and of devices that begin or cease to be used."""
         self.happened: list[DeviceEvent] = []
         """The events that changed something, for one device each."""
         self.away: Mapping[str, DeviceLeaves] = {}
