@@ -43,7 +43,7 @@ StepArgument = int | LocalArg | bytes
 """An argument of one of several kernels; a number is that of a buffer: of the launch's arguments, and then of the
 version's temporary buffers."""
 Step = Callable[[Sequence[Argument], Mapping[BufferKey, Contents]], Launch]
-"""A function that makes the launch of a kernel of a sequence from the buffers that it is given and the contents of all."""
+"""A function that makes the launch of a kernel of a sequence from its buffers and the contents of all buffers."""
 
 _OF_FUNCTIONS = ("file", "function", "divide", "description")
 _OF_SEQUENCES = ("kernels", "buffers", "name", "source", "options", "macros", "for", "description")

@@ -25,7 +25,7 @@ from manycl.run.engine.playback import Changed, Playback, leave
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import RunHistory
 from manycl.run.engine.setup import PLAIN, Begun, Setup, begin, begin_rest
-from manycl.run.engine.trial import Fallback, TrialPace, part_of
+from manycl.run.engine.trial import Fallback, TrialProgress, part_of
 from manycl.run.lowering.overwritten import Overwritten
 from manycl.run.recovery.device_events import EventMonitor
 from manycl.run.recovery.history import Stopped
@@ -166,7 +166,7 @@ class _Play:
         self._why = ""  # the reason why the run cannot go on without a lost device
         self._rest, self._fallback = rest, fallback
         self._is_given_up = False  # whether what has not begun follows the fallback
-        self._paces: Mapping[DeviceIndex, float] = {}  # of devices then
+        self._slowdowns: Mapping[DeviceIndex, float] = {}  # of devices then
         self._postponed: tuple[int, ...] = ()  # nodes that are planned when what was begun has run
         self._changed = ""  # the event for which the run was stopped
         self._is_open = True  # whether the directory is open for the present steps
@@ -207,7 +207,7 @@ class _Play:
         awaited, lag = Liveness(), self._lag()
         trial = None
         if lag is not None and self._fallback is not None and not self._history.was_stopped:
-            trial = TrialPace(self._fallback, playback.script)
+            trial = TrialProgress(self._fallback, playback.script)
         run = backend.begin(playback.graph, playback.queues, self._history.was_stopped)
         issue = self._issuing(awaited)
         issue(playback.start(backend.now()))
@@ -242,7 +242,7 @@ class _Play:
             if lag is not None and self._lags(lag, reports):
                 return
             if trial is not None and not playback.finished and trial.is_losing(reports, backend.now()):
-                self._is_given_up, self._paces = True, trial.paces
+                self._is_given_up, self._slowdowns = True, trial.slowdowns
                 self._changed = f"it would take {trial.ratio:.3g} times as long as by the fastest plan so far"
                 return
 
@@ -410,7 +410,7 @@ class _Play:
             postponed = postponed if is_possible and is_worth else ()
         self._is_given_up &= bool(postponed)
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
-        slower = {**watch.slower, **self._paces} if self._is_given_up else watch.slower
+        slower = {**watch.slower, **self._slowdowns} if self._is_given_up else watch.slower
         now = rescheduled(subject, playback, rest, watch.away, lost, slower, later)
         now[1].awaits(watch.returning)
         if rest.restored:

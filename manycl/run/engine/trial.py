@@ -20,9 +20,8 @@ from manycl.run.commands.command_graph import CommandGraph, KernelEnds
 LOSING = 1.5
 """The ratio to the fastest plan's time from which another plan is not tried any further."""
 SEEN = 0.2
-"""The part of the fastest plan's time for which the pace of another one is watched before it is judged; our own
+"""The part of the fastest plan's time for which the progress of another one is watched before it is judged; our own
 choice. New code and memory slow the first kernels."""
-
 SLACK = 1e-9
 """The part of the planned work that counts as none: sums of floats are not exact."""
 
@@ -61,9 +60,9 @@ def part_of(plan: Plan, nodes: Sequence[int]) -> Plan:
     return Plan(kept, plan.policy, plan.devices, plan.makespan, movable=movable, in_turn=in_turn)
 
 
-class TrialPace:
-    """The pace of a run that tries the plan which it has compiled to ``script``: how many times as long as planned the
-    kernels of each queue take, waiting included. It counts from the time when each queue has ended a kernel."""
+class TrialProgress:
+    """The progress of a run that tries the plan which it has compiled to ``script``: how many times as long as planned
+    the kernels of each queue take, waiting included, from the time on when each queue has ended a kernel."""
 
     def __init__(self, fallback: Fallback, script: CommandGraph) -> None:
         plan, of_lanes = script.lowered.plan, script.lines.items()
@@ -76,9 +75,9 @@ class TrialPace:
         self._silent = {lane for lane, left in self._left.items() if left}  # queues that have ended nothing yet
         self._begin = 0.0
         self._before: dict[Lane, float] | None = None  # what was left then
-        self.ratio, self.paces = 1.0, dict[DeviceIndex, float]()
+        self.ratio, self.slowdowns = 1.0, dict[DeviceIndex, float]()
         """The predicted seconds of the whole run over those by the fallback (``ratio``), and each device's seconds over
-        those planned (``paces``)."""
+        those planned (``slowdowns``)."""
 
     def _of(self, command: Command) -> float:
         return sum([self._work.get(step, 0.0) for step in nodes_of(command)]) if isinstance(command, Run) else 0.0
@@ -100,8 +99,8 @@ class TrialPace:
             if left > SLACK * self._total:
                 if left >= self._before[lane]:
                     return False
-                pace = self.paces[lane[0]] = took / (self._before[lane] - left)
-                rest, whole = max(rest, left * pace), max(whole, self._before[lane] * pace)
+                slowdown = self.slowdowns[lane[0]] = took / (self._before[lane] - left)
+                rest, whole = max(rest, left * slowdown), max(whole, self._before[lane] * slowdown)
         self.ratio = whole / self._seconds
         by_fallback = self._seconds * sum(self._left.values()) / self._total
         return self.ratio > LOSING and rest - by_fallback > self._planning

@@ -60,7 +60,7 @@ class Autotuner:
         self._free = free if plan is None else 0
         self._asked = 0
         self._least = inf  # seconds of the fastest run of the kept plan
-        self.trial: Plan | None = None
+        self.candidate: Plan | None = None
         """The plan that runs, if it is not the kept one."""
         self._trial_least, self._trial_runs = inf, 0
         self._cost = 0.0  # seconds that the last planning took
@@ -69,8 +69,8 @@ class Autotuner:
     @property
     def plan(self) -> Plan | None:
         """The plan to run next; None: the policy is to be asked."""
-        if self.trial is not None:
-            return self.trial
+        if self.candidate is not None:
+            return self.candidate
         if self.planned < self._free:
             return None
         is_asked = self._is_asked and self._runs >= self._wait
@@ -111,16 +111,16 @@ class Autotuner:
             if seconds < self._least:
                 self._best, self._least = plan, seconds
         else:
-            self.trial, self._trial_least, self._trial_runs = plan, seconds, 1
+            self.candidate, self._trial_least, self._trial_runs = plan, seconds, 1
 
     def repeated(self, seconds: float) -> None:
         """Note one more run of the plan."""
-        self._budget.ran(seconds, is_trial=self.trial is not None)
-        if self.trial is None:
+        self._budget.ran(seconds, is_trial=self.candidate is not None)
+        if self.candidate is None:
             self._runs, self._least = self._runs + 1, min(self._least, seconds)
             return
         self._trial_least, self._trial_runs = min(self._trial_least, seconds), self._trial_runs + 1
         if seconds > LOSING * self._least or self._trial_runs >= COMPARED:
             if self._trial_least < self._least:
-                self._best, self._least = self.trial, self._trial_least
-            self.trial = None
+                self._best, self._least = self.candidate, self._trial_least
+            self.candidate = None

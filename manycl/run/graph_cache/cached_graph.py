@@ -128,7 +128,7 @@ class CachedGraph:
             self._begin()
         plan, result = self._tuner.plan, None
         if plan is not None:
-            self._was_other = self._tuner.trial is not None
+            self._was_other = self._tuner.candidate is not None
             result = self._follow(plan, graph, of)
         if result is not None:
             self._tuner.repeated(result.seconds)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manycl.graph.graph import Graph
 from manycl.machine import Machine
 from manycl.run.engine import run_history
-from manycl.run.engine.trial import Fallback, TrialPace
+from manycl.run.engine.trial import Fallback, TrialProgress
 from tests.run.chaos.chaos import ChaosBackend
 from tests.run.chaos.losses import AnyPlan, Loss
 from tests.run.chaos.test_divided_chaos import graphs, plans, small_chunks
@@ -35,7 +35,7 @@ def test_trials_that_are_given_up_change_no_result(data: Any, graph: Graph, wher
     loss.fallback, chance = Fallback(other, 1.0), random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_DETERMINISTIC", "0")
-        patch.setattr(TrialPace, "is_losing", lambda *_: chance.random() < 0.2)
+        patch.setattr(TrialProgress, "is_losing", lambda *_: chance.random() < 0.2)
         result = loss.run(AnyPlan(plan, seed), backend)
     assert not result.lost
     assert result.playback is not None

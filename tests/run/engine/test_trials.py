@@ -17,7 +17,7 @@ from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.commands.backend import Report
 from manycl.run.engine import run_history
-from manycl.run.engine.trial import LOSING, Fallback, TrialPace, alone, part_of
+from manycl.run.engine.trial import LOSING, Fallback, TrialProgress, alone, part_of
 from manycl.run.graph_cache import autotuner
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from tests.run.chaos.test_divided_chaos import graphs, plans
@@ -67,11 +67,11 @@ def test_bits_stay_and_the_plan_that_was_given_up_is_not_kept(monkeypatch: pytes
     monkeypatch.setattr(autotuner, "TRIAL_SHARE", 100.0)
     reported: Counter[int] = Counter()
 
-    def is_losing(pace: TrialPace, reports: Sequence[Report], _: float) -> bool:
-        reported[id(pace)] += len(reports)
-        return reported[id(pace)] > 4
+    def is_losing(progress: TrialProgress, reports: Sequence[Report], _: float) -> bool:
+        reported[id(progress)] += len(reports)
+        return reported[id(progress)] > 4
 
-    monkeypatch.setattr(TrialPace, "is_losing", is_losing)
+    monkeypatch.setattr(TrialProgress, "is_losing", is_losing)
     told, start = list[str](), np.arange(N, dtype=np.float32)
     with mc.Queue("native/2", policy=AsManyAsThereAre(1)) as queue, mc.Queue("native", policy="in_order") as one:
         x, expected = queue.array(start), one.array(start)
