@@ -13,7 +13,7 @@ import numpy.typing as npt
 from manycl.api.arrays.host_arrays import READABLE, AnyArray, as_array, as_bytes, check_readable, copy_contents, fits
 from manycl.api.arrays.interchange import Interchange
 from manycl.api.arrays.operators import ArrayOperators
-from manycl.errors import LaunchError, ResultError
+from manycl.errors import ArgumentError, LaunchError, ResultError
 from manycl.graph.copies import Place
 from manycl.graph.graph import Buffer, BufferArg, Owned
 from manycl.units import show_bytes
@@ -43,7 +43,7 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return nbytes
 
 
-@checked("__init__", "checked", "get", "meets", "new", "use")  # (``get`` has ``check_out``)
+@checked("__init__", "check_out", "checked", "get", "meets", "new", "use")  # (``get`` has ``check_out``)
 class Array(ArrayOperators, Interchange):
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
 
@@ -162,7 +162,9 @@ class Array(ArrayOperators, Interchange):
         return out
 
     def check_out(self, out: AnyArray) -> None:
-        """Raise ResultError for a NumPy array that cannot take the contents."""
+        """Raise ResultError for a NumPy array that cannot take the contents, ArgumentError for anything else."""
+        if not isinstance(out, np.ndarray):
+            raise ArgumentError(f"Array.get: out is a NumPy array, not {out!r:.60}")
         if out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
             raise ResultError(
                 f"out has shape {out.shape} and type {out.dtype}; this array is {self.shape} {self.dtype}"
