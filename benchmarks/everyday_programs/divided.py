@@ -108,6 +108,11 @@ class DividedBench:
             error = found[f"error_{way}"] = max(t.errors[way] for t in tries)
             if error > (0.0 if PROGRAMS[name].kind.exact and exactly else TOLERANCE):
                 found["wrong"] = True
+        last = tries[-1]
+        found["runs_ms"] = {
+            way: [float(f"{1e3 * s:.4g}") for s in seconds]
+            for way, seconds in {"single": last.single[last.best()], **last.seconds}.items()
+        }
         return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in found.items()}
 
     def figures(self, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
