@@ -83,12 +83,18 @@ def _copy_run(
     width: int,
     wait_for: list[cl.Event] | None,
 ) -> cl.Event:
-    # the event keeps the host's bytes; all of them as they were given, so that it counts as no other view of them
-    part = slice(offset, offset + width)
+    # the event keeps the host's bytes: by the array that was given or a memoryview of it, which count as no other views
+    # of its memory, so that the memory is free for others although the event is kept
     if isinstance(target, cl.Buffer):
-        data = source[part].copy() if width <= INLINE else source if width == len(source) else source[part]
-        return write_buffer(queue, target, data, offset, wait_for, False)
-    return read_buffer(queue, source, target if width == len(target) else target[part], offset, wait_for, False)
+        if width <= INLINE:
+            return write_buffer(queue, target, source[offset : offset + width].copy(), offset, wait_for, False)
+        return write_buffer(queue, target, _part(source, offset, width), offset, wait_for, False)
+    return read_buffer(queue, source, _part(target, offset, width), offset, wait_for, False)
+
+
+def _part(data: Bytes, offset: int, width: int) -> Bytes | memoryview:
+    """Return ``width`` bytes of host memory as what a driver is given."""
+    return data if width == len(data) else data.data[offset : offset + width]
 
 
 def _copy_rectangle(

@@ -28,7 +28,7 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
         elif not kind.endswith("@process"):  # which has not got it
             FUNCTIONS.add(patch)
         names = {
-            "opencl": "cpu0/2#0",
+            "opencl": "opencl/2#0",
             "opencl@process": "portable computing@process",
             "native@process": "native/2#0@process",
             "native": "native",

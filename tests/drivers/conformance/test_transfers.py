@@ -14,6 +14,7 @@ from manycl.drivers.driver import (
     End,
 )
 from manycl.region import Box
+from manycl.run.data.host_memory import HostMemory
 from tests.drivers.conformance.suite import Desk, noise
 
 
@@ -49,6 +50,19 @@ def test_memory_that_is_given_back_is_pinned_anew(desk: Desk) -> None:
         assert (came == turn).all()
         del pins, sent, came
     driver.free(memory)
+
+
+def test_memory_is_free_for_others_though_the_events_of_copies_are_kept(desk: Desk) -> None:
+    """Copies of parts, too: the memory is used again where nothing but the driver's events refers to it."""
+    driver, nbytes = desk.driver, 1 << 18
+    held, rows = driver.allocate(nbytes), (Box(nbytes // 4, nbytes // 2),)
+    host = HostMemory(np.zeros(nbytes, np.uint8)[:])
+    kept = list(driver.copy(desk.queue, End(held), End(host.data), rows, ()))
+    kept += driver.copy(desk.queue, End(host.data), End(held), rows, ())
+    desk.end(kept[-1])
+    assert host.views() == 0
+    driver.free(held)
+    assert kept
 
 
 @st.composite
