@@ -72,9 +72,12 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
     return replace(plan, details={**plan.details, UNDIVIDED: found}) if found else plan
 
 
-def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lowering) -> tuple[Plan | None, Lowered]:
-    """Return the plan and its steps. Raises what ``planned`` and ``lowering`` raise."""
-    plan = planned(problem, policy)
+def decided(
+    problem: Problem, policy: Policy, directory: Directory, lowering: Lowering, ahead: Plan | None = None
+) -> tuple[Plan | None, Lowered]:
+    """Return the plan and its steps. ``ahead``: the policy's plan, if it has been made. Raises what ``planned`` and
+    ``lowering`` raise."""
+    plan = planned(problem, policy) if ahead is None else ahead
     if plan is not None and plan is not policy and own_name(policy) and not learns(policy):
         plan = in_packets(problem, _moving(problem, plan))
     try:

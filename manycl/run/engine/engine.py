@@ -75,7 +75,7 @@ def execute(
     rest = None
     if setup.rest is not None and not isinstance(policy, Plan) and is_static(policy) and not learns(policy):
         rest = partial(begin_rest, policy, directory, setup)
-    return _Play(*begun, backend, name, observers, watch, rest, setup.fallback).closed(directory)
+    return _Play(*begun, backend, name, observers, watch, rest, setup.trial.fallback).closed(directory)
 
 
 def again(

@@ -20,7 +20,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import Lowering, Policy, decided, plain
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Playback
-from manycl.run.engine.trial import Fallback
+from manycl.run.engine.trial import FIRST, Trial
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.lowering.steps import Lowered
@@ -43,13 +43,13 @@ class Setup(NamedTuple):
     policy that decides at run time). ``prepare`` is called before time starts, when it is known what will run on which
     devices (``playback.queues``). ``rest`` returns the problem of a graph of the nodes that are left, where the rest of
     a run may be planned anew (None: it may not). ``mortal``: devices that may be lost, for which checkpoints or undo
-    copies are kept. ``fallback``: the fastest plan so far, where another one is tried."""
+    copies are kept. ``trial``: what the run is compared with, and its plan if that has been made."""
 
     lower: Lowering = lower
     prepare: Callable[[Lowered, Playback], None] = _nothing
     rest: Callable[[Graph], Problem] | None = None
     mortal: Collection[DeviceIndex] = ()
-    fallback: Fallback | None = None
+    trial: Trial = FIRST
 
 
 PLAIN = Setup()
@@ -66,7 +66,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
     """Plan a problem's graph and return the run. Raises what planning, lowering and ``setup.prepare`` raise; then the
     directory is closed."""
     with interruptible:
-        plan, lowered = decided(problem, policy, directory, setup.lower)
+        plan, lowered = decided(problem, policy, directory, setup.lower, setup.trial.ahead)
     if plan is not None:
         log.debug("plan: %r", plan)
     directory.open(lowered.cut, lowered.lies)
@@ -97,7 +97,7 @@ def begin_rest(
     only devices that have left can run, runs there, unless they are lost. Raises an error where no device can run a
     node."""
     assert setup.rest is not None
-    problem = replace(setup.rest(graph), away=watch.away)
+    problem, setup = replace(setup.rest(graph), away=watch.away), setup._replace(trial=FIRST)
     if watch.found:
         problem = replace(problem, estimates=Slowed(problem.estimates, watch.found))
     try:

@@ -35,10 +35,12 @@ class Fallback(NamedTuple):
 
 class Trial(NamedTuple):
     """A run that a policy plans for a graph which may have run before. ``fallback``: the fastest plan so far (None:
-    none); ``rival``: as in :class:`manycl.plan.problem.Problem`."""
+    none); ``rival``: as in :class:`manycl.plan.problem.Problem`; ``ahead``: the policy's plan, if it was made before
+    the run."""
 
     fallback: Fallback | None = None
     rival: bool = False
+    ahead: Plan | None = None
 
 
 FIRST = Trial()

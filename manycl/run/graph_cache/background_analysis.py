@@ -17,9 +17,12 @@ from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
-from manycl.plan.problem import Looks
+from manycl.plan.plan import Plan
+from manycl.plan.policy import StaticPolicy
+from manycl.plan.problem import Looks, Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
+from manycl.run.engine.asking_policies import planned
 from manycl.run.executor.lanes import Worker
 from manycl.run.executor.waits import responsive
 from manycl.run.lowering.ranges import launches_of
@@ -66,6 +69,20 @@ class BackgroundAnalysis:
         interest.is_asked = True
         launches = _launches(found)
         self._submit(lambda: self._look(interest, launches, build))
+
+    def plan(self, problem: Problem, policy: StaticPolicy, then: Callable[[Plan | None], None]) -> None:
+        """Have a policy solve a problem; ``then`` gets its plan (None: there is none)."""
+
+        def work() -> None:
+            try:
+                then(planned(problem, policy))
+            except ManyclError:  # a run that is planned says what is wrong
+                then(None)
+            except Exception as error:
+                told(error, "planning in the background")
+                then(None)
+
+        self._submit(work)
 
     def _submit(self, work: Callable[[], object]) -> None:
         """Have the thread do some work, in short turns at Python's lock, so that runs do not wait for it."""

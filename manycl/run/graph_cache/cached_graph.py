@@ -17,7 +17,9 @@ from manycl.graph.rename import renamed
 from manycl.graph.signature import Signature
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
+from manycl.plan.tuning import PLANNING
 from manycl.run.commands.flow_control import at_once
+from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import asked
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
@@ -31,6 +33,9 @@ from manycl.run.streams.eager_rule import gains_nothing
 
 COMMANDS = 8
 """The number of command graphs kept of a graph's plans, for other buffers and other places of these at the start."""
+LONG_PLANNING = 0.05
+"""The part of a run's seconds from which a graph that has run is planned in the background, while it goes on as before;
+our own choice."""
 ARRANGEMENTS = 64
 """The number of ways in which buffers of a graph have been exchanged for which the graph is kept; our own choice."""
 
@@ -57,6 +62,7 @@ class CachedGraph:
     ) -> None:
         self.session = session
         self.graph = graph
+        self.nodes = 0 if graph is None else len(graph)
         self._given = policy if isinstance(policy, Plan) else None
         self._policy = found = Learners().find(policy, options)
         self._learner = found if learns(found) else None
@@ -68,6 +74,9 @@ class CachedGraph:
         self._devices = session.devices.events.version
         self._there = session.devices.present, session.devices.demanded
         self._was_other = False  # whether the last run was of a plan that is compared with the kept one
+        self.ran: float | None = None
+        """Seconds of the last run without planning and compiling, and of reading its results, if it was planned or
+        compiled anew; None: the kept commands were played."""
         self._begin(self._given)
 
     def _begin(self, given: Plan | None = None) -> None:
@@ -79,6 +88,8 @@ class CachedGraph:
             is_asked, free = False, 1
         self._tuner = Autotuner(given, self.budget, is_asked=is_asked, free=free)
         self._commands: list[KeptCommands] = []
+        self._ahead: Plan | None = None  # the policy's next plan, once it was made in the background
+        self._is_asked_ahead = False  # whether that has begun
 
     @property
     def plan(self) -> Plan | None:
@@ -127,6 +138,9 @@ class CachedGraph:
         if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
             self._begin()
         plan, result = self._tuner.plan, None
+        if plan is None and self._tuner.kept is not None and self._takes_long:  # it is kept while another one is made
+            self._plan_ahead(graph, self.session.directory.copy)
+            plan = self._tuner.kept if self._ahead is None else None
         if plan is not None:
             self._was_other = self._tuner.candidate is not None
             result = self._follow(plan, graph, of)
@@ -162,14 +176,40 @@ class CachedGraph:
 
     def _plan(self, graph: Graph) -> Result:
         """Run a graph by the policy."""
-        return self.session.run(
+        result = self.session.run(
             graph,
             self._policy,
             queues=self._queues,
             options=self._options,
             repeated=self._tuner.planned + 1 if self.is_repeated else 0,
-            trial=Trial(self.fallback(graph), self._tuner.rival and self.is_repeated),
+            trial=Trial(self.fallback(graph), self._tuner.rival and self.is_repeated, self._ahead),
         )
+        self._ahead, self._is_asked_ahead = None, False
+        return result
+
+    @property
+    def _planning(self) -> float:
+        """Seconds that planning takes, roughly."""
+        return PLANNING.planned_cell * self.nodes * len(self.session.machine.devices)
+
+    @property
+    def _takes_long(self) -> bool:
+        """True if planning takes long beside a run."""
+        return self._planning > LONG_PLANNING * self.budget.least
+
+    def _plan_ahead(self, graph: Graph, directory: Callable[[], Directory]) -> None:
+        """Have the policy's next plan made in the background, for buffers that are valid where a directory says, if
+        that has not begun."""
+        if self._is_asked_ahead:
+            return
+        self._is_asked_ahead, tuner = True, self._tuner
+
+        def then(plan: Plan | None) -> None:
+            if self._tuner is tuner:  # else it is for other devices
+                self._ahead = plan
+
+        asked = self._policy, self._queues, self._options, tuner.planned + 1, tuner.rival, directory(), then
+        self.session.plan_ahead(graph, *asked)
 
     def fallback(self, graph: Graph) -> Fallback | None:
         """Return the fastest plan so far, if another one is tried."""
@@ -196,6 +236,7 @@ class CachedGraph:
             if plan is self._given:
                 raise
             return None
+        self.ran = without(result.compiled, result.seconds)
         self._keep(result, of)
         return result
 

@@ -195,6 +195,7 @@ class GraphCache:
             known.ran_eagerly(run, seconds)
             run.known = weakref.ref(known)
             self._look(known, seconds, lambda: run.enqueued)
+            known.plan_ahead(run)
         self._follow(known)
 
     def _look(self, known: RecurringGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:

@@ -16,14 +16,13 @@ from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.preemptible import is_long
-from manycl.plan.tuning import PLANNING
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
 from manycl.run.engine.trial import Fallback, alone
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph
+from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph, is_worth_planning
 from manycl.run.streams.stream_state import Given
 
 MOST_SEEN = 1024
@@ -60,10 +59,7 @@ class RecurringGraph(CachedGraph):
         self._eager = deque[float](maxlen=RECENT)  # seconds of the last runs on one device
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._is_trial = False  # whether the slower way is tried again
-        self._answer: Plan | None = None  # the policy's last plan
-        self.ran: float | None = None
-        """Seconds of the last run without compiling, and of reading its results, if it was planned anew; None: the kept
-        plan was followed."""
+        self._answer: Plan | None = None  # the plan of the last planned run
 
     def _begin(self, given: Plan | None = None) -> None:
         super()._begin(given)
@@ -113,10 +109,19 @@ class RecurringGraph(CachedGraph):
             return Fallback(alone(graph, self._device, names), median_low(self._eager))
         return found
 
+    def _follow(self, plan: Plan, graph: Graph, of: Signature) -> Result | None:
+        self._answer = plan
+        return super()._follow(plan, graph, of)
+
+    def plan_ahead(self, run: EagerResult) -> None:
+        """Have a plan made in the background where one is to be tried that takes long to make, after an eager run."""
+        if self.thinks and self._tuner.plan is None and self._takes_long and is_worth_planning(self.measured):
+            self._plan_ahead(run.graph, run.before)
+
     def took(self, seconds: float) -> None:
         """Note the seconds of a planned run, planning included."""
         ran, self.runs, self.latest = self.ran, self.runs + 1, seconds
-        alone = _only_device(self._answer if ran is not None else self._tuner.kept)
+        alone = _only_device(self._answer)
         self._device = self._device if alone is None else alone
         if alone is not None and self.thinks:
             self._alone += 1
@@ -146,6 +151,13 @@ class RecurringGraph(CachedGraph):
         return median_low(self._played) if self._played else self._plan_seconds
 
     @property
+    def _planning_now(self) -> float:
+        """Seconds that planning takes before the next run; infinite while a plan is made in the background."""
+        if self._tuner.plan is not None or self._ahead is not None:
+            return 0.0
+        return inf if self.thinks and self._eager and self._takes_long else self._planning
+
+    @property
     def measured(self) -> MeasuredGraph:
         """The measurements of it that the eager rule asks for."""
         return MeasuredGraph(
@@ -160,9 +172,7 @@ class RecurringGraph(CachedGraph):
             self._several,
             self.is_looked_at,
             self.budget.spare,
-            0.0
-            if self._tuner.plan is not None
-            else PLANNING.planned_cell * self.nodes * len(self.session.machine.devices),
+            self._planning_now,
             self._since,
             self._retries,
         )

@@ -7,6 +7,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from math import inf
 from typing import cast
@@ -231,15 +232,33 @@ class Session:
                     self.backend,
                     self.directory,
                     name=name,
-                    setup=Setup(
-                        self._lower, self._prepare, partial(self._left, problem), devices.mortal, trial.fallback
-                    ),
+                    setup=Setup(self._lower, self._prepare, partial(self._left, problem), devices.mortal, trial),
                     observers=(*self.observers, *observers),
                     watch=watch,
                 )
                 result = self._attempt(graph, play)
             log.info("planned and ran: %r", result)
             return result
+
+    def plan_ahead(
+        self,
+        graph: Graph,
+        policy: str | Policy | Plan | None,
+        queues: Mapping[str, int] | None,
+        options: Mapping[str, str] | None,
+        repeated: int,
+        rival: bool,
+        directory: Directory,
+        then: Callable[[Plan | None], None],
+    ) -> None:
+        """Plan a graph in the background, for buffers that are valid where ``directory`` says, which is not changed any
+        more. ``then`` gets the plan (None: there is none), in another thread. For the rest, see
+        :func:`manycl.run.session.problem_builder.asked`."""
+        data = copy(self.data)
+        data.directory = directory
+        with self.devices.lock:
+            problem, chosen, _ = asked(self.devices, data, graph, policy, queues, options, repeated, rival)
+        self.models.looking.plan(problem, chosen, then)
 
     def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph again by ``play``. Return None where the devices' events have another ``version``, or where

@@ -138,15 +138,19 @@ class EagerResult:
             playback.end()
             return self._result(playback)
 
+        return self._played(self.before(), ended)
+
+    def before(self) -> Directory:
+        """Return a directory in which its buffers are valid where they were before."""
         with self._devices.lock:
             directory = self._data.directory.copy()
-        for key, found in self.found.items():  # as it was before
+        for key, found in self.found.items():
             directory.forget(key)
             if isinstance(found, tuple):
                 directory.parts[key] = found
             elif found:
                 directory.valid[key] = found
-        return self._played(directory, ended)
+        return directory
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
         """Return what ``ended`` returns for the playback of the batch's command graph."""

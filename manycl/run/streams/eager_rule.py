@@ -168,6 +168,11 @@ def gains_nothing(seconds: float) -> bool:
     return seconds < WORTH
 
 
+def is_worth_planning(graph: MeasuredGraph) -> bool:
+    """Return whether a plan of a graph that runs eagerly is to be made in the background, so that it can be tried."""
+    return graph.is_analysed and not gains_nothing(graph.eager) and graph.planned_runs < TRIALS
+
+
 def decide(facts: Facts) -> Decision:
     """Return how the next commands run, or, if there is a stream, what becomes of that."""
     if facts.stream is not None:
@@ -252,7 +257,7 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     is_compared = not (is_eager and is_short) and graph.planned_runs > 0
     is_due = is_compared and graph.since >= min(RETRIED << graph.retries, RARELY)
     cost = abs(eager - planned) if graph.eager_runs else planned
-    is_trial = is_due and cost + graph.planning <= graph.spare
+    is_trial = is_due and cost + (graph.planning if is_eager else 0.0) <= graph.spare
     if is_eager is is_trial:  # a plan, because it is quicker or to try it
         reason = "a plan is tried again" if is_trial else "planned runs take less time"
         return _planned(reason, is_compared=is_compared, is_trial=is_trial)

@@ -22,7 +22,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import Setup
-from manycl.run.engine.trial import Fallback
+from manycl.run.engine.trial import Fallback, Trial
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, Lowered
 from manycl.run.recovery.checkpoints import Checkpoints, undo_bytes
@@ -218,7 +218,7 @@ class Loss:
             demanded=self.demanded,
         )
         try:
-            setup = Setup(lowering, rest=rest, mortal=self.mortal, fallback=self.fallback)
+            setup = Setup(lowering, rest=rest, mortal=self.mortal, trial=Trial(self.fallback))
             result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
             has_failed = False
             return result

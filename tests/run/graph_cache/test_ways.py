@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,10 @@ import pytest
 import manycl as mc
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex
+from manycl.plan.plan import Plan
+from manycl.plan.policy import StaticPolicy
+from manycl.plan.problem import Problem
+from manycl.run.engine import asking_policies
 from manycl.run.graph_cache import recurring_graph
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
@@ -20,9 +25,19 @@ from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import NEWS, RETRIED, TRIALS, Facts, decide
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, loop
 
+Waiting = list[Callable[[], None]]
 
-def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, eager: float, runs: int) -> str:
-    """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
+
+def ways(
+    queue: mc.Queue,
+    monkeypatch: pytest.MonkeyPatch,
+    planned: float,
+    eager: float,
+    runs: int,
+    plans: Waiting | None = None,
+) -> str:
+    """How a loop runs whose runs take so long, planned and given at once: a letter for each run. ``plans``: collects
+    what is to be planned in the background (None: it is planned at once)."""
     taken = {"p": planned, "f": eager}
     out = ""
     took, ran_eagerly = RecurringGraph.took, RecurringGraph.ran_eagerly
@@ -41,7 +56,15 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, eager
 
     monkeypatch.setattr(recurring_graph, "_only_device", lambda plan: None)
     monkeypatch.setattr(RecurringGraph, "took", took_so)
+
+    def plan(_: object, problem: Problem, policy: StaticPolicy, then: Callable[[Plan | None], None]) -> None:
+        def work() -> None:
+            then(asking_policies.planned(problem, policy))
+
+        work() if plans is None else plans.append(work)
+
     monkeypatch.setattr(BackgroundAnalysis, "begin", lambda *args: None)
+    monkeypatch.setattr(BackgroundAnalysis, "plan", plan)
     monkeypatch.setattr(RecurringGraph, "ran_eagerly", ran_so)
     for n in range(runs):
         x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
@@ -164,6 +187,19 @@ def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.Mon
             for lanes in queue.session.backend.lanes:
                 patch.setattr(lanes, "watched", True)
             assert ways(queue, patch, planned, eager, len(found)) == found
+
+
+def test_a_loop_goes_on_while_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its planning takes long beside a run: no run waits for it, and the plan is tried once it is there."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+        for lanes in queue.session.backend.lanes:
+            patch.setattr(lanes, "watched", True)
+        plans: Waiting = []
+        assert ways(queue, patch, 0.002, 0.004, 12, plans) == 12 * "f"
+        assert len(plans) == 1
+        plans.pop()()
+        assert ways(queue, patch, 0.002, 0.004, 6, plans) == "f" + 5 * "p", "how the next run goes was decided before"
 
 
 def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:

@@ -30,7 +30,7 @@ from manycl.run.engine import run_history
 from manycl.run.engine.engine import execute
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import Setup
-from manycl.run.engine.trial import Fallback
+from manycl.run.engine.trial import Fallback, Trial
 from manycl.run.executor.run_state import RunState
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
@@ -152,7 +152,7 @@ class Simulated:
             return lowered
 
         lowering(problem, None, Directory())
-        setup = Setup(lowering, rest=self.problem if is_planned_anew else None, fallback=fallback)
+        setup = Setup(lowering, rest=self.problem if is_planned_anew else None, trial=Trial(fallback))
         return execute(problem, find("balance"), backend[0], Directory(), setup=setup, watch=watch)
 
 
