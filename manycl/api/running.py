@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devic
 log = logger(__name__)
 
 ROOM = 256 << 20
-"""Bytes of new arrays, after which the queue checks whether most of them are kept alive only by commands that are
-enqueued."""
+"""Bytes of new arrays since the queue was last waited for, after which it checks whether most of them are kept alive
+only by commands that are enqueued; more where all memories are large."""
 _ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them
 STRETCHES = 64
 """Runs before the last one that a queue's trace has, at most. A long program is cut into such runs at the horizon."""
@@ -88,7 +88,7 @@ class RunningQueue(Waits):
         self.launches: dict[object, Any] = {}  # the launch cache: compiled code's entries, by kernel and sizes
         self.mapped: set[int] = set()  # buffers of arrays that are mapped
         self.roomy: set[tuple[object, tuple[int, ...] | None]] = set()  # kernels and work-groups known to fit a device
-        self._made_bytes = 0  # of new arrays, since the last check in make_room
+        self._made_bytes = 0  # of new arrays, since the last wait or check in make_room
         self.moves: dict[MoveKey, CachedCopy] = {}  # the copy cache
         self._is_known, self._news = False, 0  # whether the last eager stream had nothing new; how many in a row had
         self._changes = session.devices.changes
@@ -172,7 +172,7 @@ class RunningQueue(Waits):
         kept alive only by what is enqueued, wait for that, so that they are freed: a program may drop arrays in a loop
         that waits for nothing. Raises what went wrong."""
         self._made_bytes += nbytes
-        if self._made_bytes < ROOM:
+        if self._made_bytes < ROOM or self._made_bytes < self.session.backend.memory.roomy:
             return
         made, self._made_bytes = self._made_bytes, 0
         if (self.policy or self._default) != "auto" or self.options or self.preparing or self.is_running_here:
@@ -203,11 +203,13 @@ class RunningQueue(Waits):
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
         if not self._look(None):
             self._complete(None)
+        self._made_bytes = 0
 
     def finish_for(self, wanted: Place) -> None:
         """Run everything that is enqueued and wait for it, as the host is about to read some bytes of a buffer."""
         if not self._look(wanted):
             self._complete(None, wanted)
+        self._made_bytes = 0
 
     def _look(self, wanted: Place | None) -> bool:
         """Wait for what the eager stream has been given, where that is all that is enqueued, and more commands of that

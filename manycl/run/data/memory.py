@@ -102,7 +102,8 @@ class Memory:
             held = DeviceMemory(device, driver, self.guarded) if index is None else had[index]
             held.device = device
             self._devices.append(held)
-        self._roomy = min([ram_bytes(), *(device.global_memory for device in machine.devices)]) // _ROOMY
+        # bytes of which no memory is short
+        self.roomy = min([ram_bytes(), *(device.global_memory for device in machine.devices)]) // _ROOMY
         if any(driver.needs_shared_memory for driver in drivers):  # from now on: such a device may come again
             self.new_bytes = self.results.new_bytes = shared
         is_shared = self.new_bytes is shared
@@ -324,7 +325,7 @@ class Memory:
         self._unrest()
         nbytes = stored.nbytes
         capacity = size_class(nbytes)
-        if self.pool.used + capacity > self._roomy:
+        if self.pool.used + capacity > self.roomy:
             capacity = nbytes
         other = self.pool.take(nbytes) if capacity >= _MOVED else None
         if other is not None:

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.api import running
 from manycl.errors import ManyclError
 from manycl.run.streams.eager_rule import FEW, LIGHT, SEVERAL
+from manycl.trace import KernelEvent
 
 SOURCE = """
 __kernel void add(__global int *x, __global const int *y, int by) { x[get_global_id(0)] += y[get_global_id(0)] + by; }
@@ -82,6 +84,20 @@ def test_arrays_that_are_dropped_are_not_kept_for_long(count: int, each: int) ->
             kept = list(stream.arrays.values()) if stream is not None else []
             assert len(kept) <= FEW
             assert sum(array.buffer.nbytes for array in kept) <= LIGHT
+
+
+def test_a_run_is_not_cut_for_room_that_earlier_runs_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else parts of a loop's body would be graphs of their own, each time others."""
+    monkeypatch.setattr(running, "ROOM", 10 << 20)
+    program = mc.Program(SOURCE)
+    with mc.Queue("native") as queue:
+        queue.session.backend.memory.roomy = 0
+        for _ in range(6):
+            y = queue.zeros(1 << 18, np.int32)
+            for _ in range(7):
+                program.add(queue, (1 << 18,), None, queue.zeros(1 << 18, np.int32), y, np.int32(1))
+            y.get()
+            assert len([e for e in queue.trace.events if isinstance(e, KernelEvent) and e.kernel != "fill"]) == 7
 
 
 def test_what_goes_wrong_is_told() -> None:
