@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 import numpy as np
@@ -49,15 +51,23 @@ class Worker:
         self.release()
         self._thread.join(timeout=10)
 
+    def stop(self) -> None:
+        """End the thread at its next step in Python, in whatever job it is, and wait for that."""
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
+        )
+        self.close()
+
     def release(self) -> None:
         """Let the thread end after the jobs that were submitted."""
         self._jobs.put(None)
 
     def _work(self) -> None:
         be_prompt()
-        while (job := self._jobs.get()) is not None:
-            job()
-            del job  # and with it the run that it was for
+        with suppress(SystemExit):  # it is stopped
+            while (job := self._jobs.get()) is not None:
+                job()
+                del job  # and with it the run that it was for
 
 
 class Lanes:

@@ -118,9 +118,10 @@ class BackgroundAnalysis:
 
 @atexit.register  # after those of sessions, which import this module
 def _end_threads() -> None:
-    """Wait for the threads: the C++ of islpy aborts a process in which it runs when Python ends its threads."""
+    """End the threads, and wait for that: the C++ of islpy aborts a process in which it runs when Python ends its
+    threads. An analysis takes 0.1 s, a plan may take many seconds."""
     for worker in list(_workers):
-        worker.close()
+        worker.stop()
 
 
 def _launches(graph: Batch | Graph) -> list[_Sized]:

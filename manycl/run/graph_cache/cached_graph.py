@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
+from manycl import flags
 from manycl.errors import PolicyError
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.rename import renamed
 from manycl.graph.signature import Signature
 from manycl.plan.plan import Plan
-from manycl.plan.policy import Policy, learns
+from manycl.plan.policies import own_name
+from manycl.plan.policy import Policy, find, learns
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.flow_control import at_once
 from manycl.run.data.coherence import Directory
@@ -138,7 +140,8 @@ class CachedGraph:
         if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
             self._begin()
         plan, result = self._tuner.plan, None
-        if plan is None and self._tuner.kept is not None and self._takes_long:  # it is kept while another one is made
+        if plan is None and self._tuner.kept is not None and self._takes_long and self._is_own:
+            # the fastest plan is followed while another one is made
             self._plan_ahead(graph, self.session.directory.copy)
             plan = self._tuner.kept if self._ahead is None else None
         if plan is not None:
@@ -196,6 +199,12 @@ class CachedGraph:
     def _takes_long(self) -> bool:
         """True if planning takes long beside a run."""
         return self._planning > LONG_PLANNING * self.budget.least
+
+    @property
+    def _is_own(self) -> bool:
+        """True if its policy is manycl's own: a user's is called by the thread that runs the graph."""
+        policy = self._policy or flags.policy()
+        return bool(own_name(find(policy) if isinstance(policy, str) else policy))
 
     def _plan_ahead(self, graph: Graph, directory: Callable[[], Directory]) -> None:
         """Have the policy's next plan made in the background, for buffers that are valid where a directory says, if

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ import manycl as mc
 from manycl.graph.graph import Launch
 from manycl.plan import splitting
 from manycl.plan.problem import Looks
+from manycl.run.executor.lanes import Worker
 from manycl.run.graph_cache import background_analysis
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
 from manycl.run.graph_cache.recurring_graph import RecurringGraph
@@ -144,3 +146,21 @@ def test_devices_may_change_while_ranges_are_built(monkeypatch: pytest.MonkeyPat
             devices.backend.machine = machine
             with pytest.raises(IndexError):
                 devices.build(mock.Mock())
+
+
+def test_a_thread_ends_in_whatever_job_it_is() -> None:
+    worker, begun, ended = Worker("endless"), threading.Event(), list[str]()
+
+    def endless() -> None:
+        begun.set()
+        try:
+            while True:
+                time.sleep(1e-4)
+        finally:
+            ended.append("it cleans up")
+
+    worker.submit(endless)
+    worker.submit(lambda: ended.append("what is behind it is not done"))
+    assert begun.wait(PATIENCE)
+    worker.stop()
+    assert ended == ["it cleans up"]
