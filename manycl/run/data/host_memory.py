@@ -10,7 +10,10 @@ each in a context of its own, 54 GB/s each way by either, and 6 to 12 where it i
 
 from __future__ import annotations
 
+import ctypes
 import os
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -18,19 +21,20 @@ from mmap import PAGESIZE
 from os import cpu_count
 from sys import getrefcount
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
-from manycl.drivers.addresses import aligned
+from manycl.drivers.addresses import address_of, aligned
 from manycl.drivers.driver import Bytes, Driver, DriverError, End
 from manycl.drivers.shared import shared_memory
 from manycl.run.data.pool import IDLE, Pool, size_class
 
 PIN_FROM = 4096  # bytes; locking less memory does not pay
 LARGE = 1 << 20  # bytes, from which one transfer repays the locking
-_UP, _DOWN, _SMALL = 0.5, 1.5, 4.0
+_UP, _DOWN, _SMALL, _CALLERS = 0.5, 1.5, 4.0, 1.01
 """The part of host memory that has to be moved before it is locked: up, for much of it; down, for much of it (it may
-have never been touched); for little."""
+have never been touched); for little; for a caller's, which may be gone after the first time."""
 _LOCKED = 4  # at most 1 / _LOCKED of the host's memory is locked
 MOST_RESULTS = 64
 """Results that are remembered, at most; memory handed out beyond that is freed when it is dropped."""
@@ -84,13 +88,14 @@ def ram_bytes() -> int:
 
 
 class HostMemory:
-    """Bytes of the host. ``pins``: what keeps them page-locked, by platform; ``moved``: the bytes of them that devices
-    of each other platform have moved."""
+    """Bytes of the host, which may be a caller's (``is_callers``). ``pins``: what keeps them page-locked, by platform;
+    ``moved``: the bytes of them that devices of each other platform have moved."""
 
-    __slots__ = ("data", "moved", "pins")
+    __slots__ = ("data", "is_callers", "moved", "pins")
 
-    def __init__(self, data: Bytes) -> None:
+    def __init__(self, data: Bytes, is_callers: bool = False) -> None:
         self.data = data
+        self.is_callers = is_callers
         self.pins: dict[str, object] = {}
         self.moved: dict[str, int] = {}
 
@@ -106,12 +111,47 @@ _ALONE = HostMemory(np.empty(2, np.uint8)[1:]).views()
 
 
 class PageLocks:
-    """What decides which host memory of a session is page-locked. ``nbytes``: bytes that are, by any driver."""
+    """What decides which host memory of a session is page-locked."""
 
     def __init__(self) -> None:
         self._drivers: dict[str, Driver] = {}  # by platform, the first driver that locks memory for all
         self._lock = Lock()  # threads of slowed devices move host copies, too
-        self.nbytes = 0
+        self._nbytes = 0  # bytes that were locked and have not been unlocked but as their owner was freed
+        self._freed = deque[int]()  # bytes that were unlocked then
+        self._callers: dict[tuple[int, int], tuple[weakref.ref[Any], HostMemory]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are locked, by any driver."""
+        return self._nbytes - sum(self._freed)
+
+    def callers(self, data: Bytes) -> HostMemory | None:
+        """Return the pages of a caller's array, with what was moved of them so far. None for little memory, and where
+        NumPy does not free it itself: it has to be unlocked before.
+
+        While an array is known here, NumPy refuses to resize it in place."""
+        owner = data if data.base is None else data.base
+        if len(data) < LARGE or not isinstance(owner, np.ndarray) or not owner.flags.owndata:
+            return None
+        place = address_of(data), len(data)
+        known = self._callers.get(place)
+        if known is not None and known[0]() is owner:
+            return known[1]
+        begin = place[0] // PAGESIZE * PAGESIZE
+        pages = (ctypes.c_ubyte * (-(-(sum(place) - begin) // PAGESIZE) * PAGESIZE)).from_address(begin)
+        memory = HostMemory(np.ctypeslib.as_array(pages), is_callers=True)  # (it does not keep the array)
+        callers, freed = self._callers, self._freed
+
+        def unlock(_: object) -> None:
+            """Unlock the pages, as the array is about to be freed. The garbage collector may call this at any time."""
+            if (found := callers.get(place)) is not None and found[1] is memory:
+                del callers[place]
+            if memory.pins:
+                memory.pins.clear()
+                freed.append(len(memory.data))
+
+        callers[place] = weakref.ref(owner, unlock), memory
+        return memory
 
     def use(self, drivers: Sequence[Driver]) -> None:
         """Set the drivers that may lock memory."""
@@ -129,7 +169,8 @@ class PageLocks:
             return False
         with self._lock:
             moved = memory.moved[platform] = memory.moved.get(platform, 0) + nbytes
-            if moved >= (_SMALL if size < LARGE else _UP if is_upload else _DOWN) * size:
+            share = _CALLERS if memory.is_callers else _SMALL if size < LARGE else _UP if is_upload else _DOWN
+            if moved >= share * size:
                 self._lock_for(memory, platform)
             return platform in memory.pins
 
@@ -144,7 +185,7 @@ class PageLocks:
         with self._lock:
             if memory.pins:
                 memory.pins.clear()
-                self.nbytes -= len(memory.data)
+                self._nbytes -= len(memory.data)
 
     def _lock_for(self, memory: HostMemory, platform: str) -> None:
         """Lock memory for a platform's devices, if they can and there may be more; under the lock."""
@@ -160,7 +201,7 @@ class PageLocks:
         if pin is None:
             del self._drivers[platform]
             return
-        self.nbytes += nbytes
+        self._nbytes += nbytes
         memory.pins[platform] = pin
 
 

@@ -301,8 +301,12 @@ class Memory:
 
     def upload_source(self, key: BufferKey, device: DeviceIndex, nbytes: int | None = None) -> End:
         """Return the source of an upload of so many bytes (None: of all) to a device."""
-        source = self._stored[key].borrowed
-        return self._end(key, self.host(key), device, nbytes, is_upload=True) if source is None else End(source)
+        data = self._stored[key].borrowed
+        if data is None:
+            return self._end(key, self.host(key), device, nbytes, is_upload=True)
+        host, much = self.locks.callers(data), len(data) if nbytes is None else nbytes
+        driver = self._devices[device].driver
+        return End(data, 0, host is not None and self.locks.is_locked(host, much, driver, is_upload=True))
 
     def download_target(self, key: BufferKey, device: DeviceIndex, nbytes: int | None = None) -> End:
         """Return the target of a download of so many bytes (None: of all) from a device. Contents that the host has

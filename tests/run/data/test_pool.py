@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import replace
+from mmap import PAGESIZE
 from typing import Any
 
 import numpy as np
@@ -336,3 +337,35 @@ def test_no_more_than_a_part_of_the_hosts_memory_is_page_locked(monkeypatch: pyt
     held.release(BufferKey(0))
     held.trim()
     assert held.upload_source(BufferKey(7), DeviceIndex(0)).is_pinned, "there is room again"
+
+
+def test_a_callers_memory_is_page_locked_from_its_second_upload_on_until_it_is_freed() -> None:
+    driver = Driver(1)
+    held, mine, part = memory(driver), np.full(2 * LARGE + 5, 7, np.uint8), np.full((4, LARGE), 3, np.uint8)[1:3]
+    pinned: list[Any] = []
+    driver.pin = lambda data: pinned.append((data.ctypes.data, len(data))) or data  # type: ignore[method-assign,func-returns-value]
+
+    def upload(data: Any, nbytes: int | None = None) -> list[bool]:
+        held.create(BufferKey(0), data.nbytes)
+        held.borrow(BufferKey(0), data.reshape(-1))
+        found = [held.upload_source(BufferKey(0), DeviceIndex(0), nbytes) for _ in range(1 if nbytes is None else 4)]
+        assert all(end.memory.ctypes.data == data.ctypes.data for end in found), "it is read in place"
+        held.release(BufferKey(0))
+        return [end.is_pinned for end in found]
+
+    assert upload(mine) == [False], "it may never come again"
+    assert upload(mine, mine.nbytes // 4) == [True] * 4
+    ((begin, nbytes),) = pinned
+    assert begin <= mine.ctypes.data < mine.ctypes.data + mine.nbytes <= begin + nbytes
+    assert not begin % PAGESIZE
+    assert not nbytes % PAGESIZE
+    assert [*upload(part), *upload(part)] == [False, True], "a part of an array"
+    assert held.locks.nbytes == sum(nbytes for _, nbytes in pinned)
+    with pytest.raises(ValueError, match="resize"):
+        mine.resize(5)
+    for text in (np.frombuffer(bytes(LARGE), np.uint8), np.zeros(LARGE // 2, np.uint8)):
+        assert [*upload(text), *upload(text)] == [False, False], "NumPy does not free it, or it is little"
+    del mine, part
+    assert held.locks.nbytes == 0
+    new = np.full(2 * LARGE + 5, 8, np.uint8)  # perhaps at the same place
+    assert upload(new) == [False]
