@@ -35,7 +35,7 @@ def library_folder() -> Path:
     if cache is None:
         raise ManyclError("MANYCL_CACHE is 0", hint="what C programs need is compiled once, and kept there")
     text = source(_shared_python())
-    folder = cache / "c_programs" / hashlib.sha256((text + _version_script()).encode()).hexdigest()[:32]
+    folder = Path(cache, "c_programs", hashlib.sha256((text + _version_script()).encode()).hexdigest()[:32])
     if not (folder / NAME).exists():
         try:
             _build(text, folder)

@@ -73,7 +73,7 @@ def _cache() -> str:
     return "0" if given == _CACHE and not _asking.of_objects else given
 
 
-def _folder(cache: DiskCache, made: bool = False) -> Path | None:
+def _folder(cache: DiskCache, made: bool = False) -> str | None:
     _asking.of_objects = cache._name in _COMPILED
     try:
         return _folder_of_the_cache(cache, made)

@@ -8,7 +8,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
 from math import prod
 
 from manycl import flags
@@ -21,7 +20,7 @@ from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
 from manycl.graph.known import FLOATS, known_launch
 from manycl.graph.work_groups import with_work_groups
-from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.disk_cache import DiskRecords
 
 FEW = 64
 """Kinds of launches of one kernel that are all looked at, of those that intervals do not tell of
@@ -30,7 +29,7 @@ or two, and programs that launch in loops with other scalars should not pay it e
 FEWER = 16
 """As FEW, of those for which isl is asked, which takes tens of milliseconds."""
 _KEPT = 4096  # kinds of launches
-_inside = DiskCache("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers
+_inside = DiskRecords("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers, by program
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
 
 
@@ -91,6 +90,12 @@ def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
         _check(task, buffers)
 
 
+def recall(program: ProgramFacts) -> None:
+    """Read what processes before have found out about launches of a program, so that its first launch need not."""
+    if program.tree and flags.bounds():
+        _inside.of(program.tree)
+
+
 def decides(program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None:
     """The scalar arguments (indices) on which it may depend what a kernel accesses; None: any."""
     return service.deciding(program, kernel.name)
@@ -125,8 +130,13 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
         return found
     try:
         alike: tuple[object, ...] = key
+        inside = _inside.of(own.program.tree)
+        if kernel not in _checked.private and any(launch[0] == own.kernel.name for launch in inside):
+            _checked.private[kernel] = _FINE
         first = kernel not in _checked.private
-        if not first and not promised and _keeps(own, task.global_offset, arguments):
+        if key[1:] in inside:
+            found = _FINE
+        elif not first and not promised and _keeps(own, task.global_offset, arguments):
             found = _checked.private[kernel]
         elif _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
             known = decides(own.program, own.kernel)
@@ -135,7 +145,9 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
                 alike = (*kernel, *sizes, given, promised, "alike")
             found = _checked.words.get(alike)
         if found is None:
-            found = _look(task, own, buffers, arguments if first and not promised else ())
+            found, is_proved = _look(task, own, buffers, arguments if first and not promised else ())
+            if is_proved:
+                _inside.add(own.program.tree, key[1:], None)
         _checked.keep(alike, found)
     except Exception:  # what the analysis cannot do is no reason to stop a launch
         found = _FINE
@@ -175,35 +187,30 @@ def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tu
     return False
 
 
-def _look(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], arguments: Sequence[object]) -> _Words:
-    """``arguments``: what intervals are asked with; empty where that was done."""
+def _look(
+    task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], arguments: Sequence[object]
+) -> tuple[_Words, bool]:
+    """What is found, and whether it is known not to leave its buffers as far as anybody can tell. ``arguments``: what
+    intervals are asked with; empty where that was done."""
     program, name = own.program, own.kernel.name
     kernel = program.tree, name
-    launch = None
-    with suppress(Exception):  # what private memory it needs is known all the same
-        launch = _as_known(task, own, buffers)
-    question = b"" if launch is None else repr((sha256(program.tree).digest(), name, launch.key)).encode()
-    if question and _inside.get(question) is not None:
-        return _checked.private.setdefault(kernel, _FINE)
     if kernel not in _checked.private:
         _checked.private[kernel] = _too_large(program, name)
     if _checked.private[kernel][0]:
-        return _checked.private[kernel]
+        return _checked.private[kernel], False
     if arguments and _keeps(own, task.global_offset, arguments):
-        if question:
-            _inside.keep(question, b"")
-        return _FINE
+        return _FINE, True
+    launch = _as_known(task, own, buffers)
     if launch is None or not _worth(_checked.looked, kernel, FEW):
-        return _FINE
+        return _FINE, False
     if suspicious(service.interpreted(program, name, launch), launch):
         facts = service.launched(program, name, launch)
         if facts.may_leave:
             if not _worth(_checked.asked, kernel, FEWER):
-                return _FINE
+                return _FINE, False
             if facts.outside:
-                return _words(task, own, buffers, facts.outside)
-    _inside.keep(question, b"")
-    return _FINE
+                return _words(task, own, buffers, facts.outside), False
+    return _FINE, True
 
 
 def _as_known(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> KnownLaunch | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -18,14 +17,14 @@ from manycl.analysis.service import CODE
 from manycl.graph.graph import Argument, Launch, Version
 from manycl.graph.launch import TYPES
 from manycl.graph.versions.host_version import analysed
-from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.disk_cache import DiskRecords
 from manycl.utilities.kept import Kept
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.analysis.symbolic.expr import Expr
 
-_answers = DiskCache("costs", 16 << 20, CODE)
+_answers = DiskRecords("costs", 16 << 20, CODE)
 _known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # by kernel
 
 
@@ -83,19 +82,22 @@ def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
 
 def _found(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     """Return f of a kernel as this process or another one has found it, else a new answer."""
-    question = repr((sha256(program.tree).digest(), kernel.name)).encode()
-    kept = _answers.recall(question) if program.tree else None
-    if isinstance(kept, TripCount):
-        return kept
-    found = _find(program, kernel)
+    if not program.tree:  # facts made by hand
+        return ONCE
+    known: TripCount | None = _answers.of(program.tree).get(kernel.name)
+    if known is None:
+        known = _find(program, kernel)
+        _answers.add(program.tree, kernel.name, known)
+    return known
+
+
+def recall(program: ProgramFacts) -> None:
+    """Read what processes before have found out about a program, so that nobody has to wait for that later."""
     if program.tree:
-        _answers.note(question, found)
-    return found
+        _answers.of(program.tree)
 
 
 def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
-    if not program.tree:  # facts made by hand
-        return ONCE
     from manycl.analysis.costs.cost_function import cost_function
     from manycl.analysis.service import symbolic
 

@@ -15,11 +15,14 @@ import os
 import pickle
 import sys
 import tempfile
+import threading
+from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 from manycl import flags
+from manycl.utilities.kept import Kept
 from manycl.utilities.logs import logger
 from manycl.utilities.runtime_folder import is_own, lasting_folder
 
@@ -27,6 +30,8 @@ _DIGEST = 32  # bytes
 _LOOK = 64
 """Answers that a process keeps until it looks again whether they are too large: listing takes milliseconds."""
 _ENDING = ".answer"
+_SUBJECTS, _TOGETHER = 256, 256
+"""Subjects whose records a process keeps, and answers that are kept of each; our own choice."""
 log = logger(__name__)
 
 
@@ -46,20 +51,23 @@ class DiskCache:
         if folder is None:
             return None
         asked = hashlib.sha256(self._stamp + question)
-        path = folder / (asked.hexdigest() + _ENDING)
         try:
-            with open(path, "rb", buffering=0) as file:
-                if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    return None
-                data = file.read()
+            file = os.open(os.path.join(folder, asked.hexdigest() + _ENDING), os.O_RDONLY)
         except OSError:
             return None
-        answer = data[_DIGEST:]
-        if hashlib.sha256(asked.digest() + answer).digest() != data[:_DIGEST]:
+        try:
+            state = os.fstat(file)
+            if state.st_uid != os.geteuid():
+                return None
+            data = os.read(file, state.st_size)  # (less than all of it is not believed)
+            with contextlib.suppress(OSError):
+                os.utime(file)
+        except OSError:
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return answer
+        finally:
+            os.close(file)
+        answer = data[_DIGEST:]
+        return answer if hashlib.sha256(asked.digest() + answer).digest() == data[:_DIGEST] else None
 
     def keep(self, question: bytes, answer: bytes) -> None:
         """Keep the answer to a question for whoever asks the same. What cannot be kept is told once."""
@@ -75,7 +83,7 @@ class DiskCache:
             try:
                 with open(handle, "wb") as file:
                     file.write(hashlib.sha256(asked.digest() + answer).digest() + answer)
-                os.replace(name, folder / (asked.hexdigest() + _ENDING))
+                os.replace(name, os.path.join(folder, asked.hexdigest() + _ENDING))
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(name)
@@ -92,17 +100,17 @@ class DiskCache:
         """Keep a value of Python's."""
         self.keep(question, pickle.dumps(answer, protocol=5))
 
-    def _folder(self, made: bool = False) -> Path | None:
+    def _folder(self, made: bool = False) -> str | None:
         """Return the folder with its answers: None if there is none, or if somebody else could write there. ``made``:
         it is made where it is not there; raises OSError where it cannot be."""
         whole = cache_folder()
         if whole is None or not self._stamp:
             return None
-        folder = whole / self._name
+        folder = os.path.join(whole, self._name)
         if made:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.makedirs(folder, 0o700, exist_ok=True)
         try:
-            state = folder.lstat()
+            state = os.lstat(folder)
         except OSError:
             return None
         if is_own(state, 0o022):
@@ -110,7 +118,7 @@ class DiskCache:
         _tell(f"{folder} is not used: others can write there, or it is somebody else's")
         return None
 
-    def _trim(self, folder: Path) -> None:
+    def _trim(self, folder: str) -> None:
         """Remove the oldest answers, and what processes that were ended left half written."""
         left = self._most
         states = []
@@ -125,6 +133,33 @@ class DiskCache:
                     os.unlink(path)
 
 
+class DiskRecords:
+    """A cache of answers to several questions about one subject (a program's launches, its kernels): all are in one
+    file, which a process reads once. Arguments as of :class:`DiskCache`."""
+
+    def __init__(self, name: str, most: int, code: tuple[str, ...] = ()) -> None:
+        self._cache = DiskCache(name, most, code)
+        self._read: Kept[bytes, dict[Any, Any]] = Kept(_SUBJECTS)
+        self._lock = threading.Lock()
+
+    def of(self, subject: bytes) -> Mapping[Any, Any]:
+        """Return the answers about a subject, by question."""
+        found = self._read.get(subject)
+        return self._read.keep(subject, self._recall(subject)) if found is None else found
+
+    def add(self, subject: bytes, question: Hashable, answer: object) -> None:
+        """Keep an answer about a subject for whoever asks the same: the last ``_TOGETHER`` ones stay."""
+        with self._lock:
+            known: Any = self.of(subject)
+            known[question] = answer
+            whole = list((self._recall(subject) | known).items())  # others may have found more
+            self._cache.note(hashlib.sha256(subject).digest(), dict(whole[-_TOGETHER:]))
+
+    def _recall(self, subject: bytes) -> dict[Any, Any]:
+        kept: Any = self._cache.recall(hashlib.sha256(subject).digest())
+        return {} if kept is None else kept
+
+
 @cache
 def _tell(words: str) -> None:
     """Log a warning, each only once."""
@@ -132,11 +167,11 @@ def _tell(words: str) -> None:
 
 
 @cache
-def _folder_of(given: str) -> Path:
-    return Path(given) if given else lasting_folder("cache")
+def _folder_of(given: str) -> str:
+    return given or str(lasting_folder("cache"))
 
 
-def cache_folder() -> Path | None:
+def cache_folder() -> str | None:
     """Return the folder of all answers: the user's cache folder, another that was asked for, or none."""
     given = flags.cache()
     return None if given == "0" else _folder_of(given)

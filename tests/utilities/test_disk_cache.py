@@ -19,7 +19,7 @@ from manycl.graph.graph import BufferArg, Launch
 from manycl.plan import splitting
 from manycl.plan.split import Split
 from manycl.utilities import disk_cache
-from manycl.utilities.disk_cache import DiskCache, _states
+from manycl.utilities.disk_cache import DiskCache, DiskRecords, _states
 
 CODE = ("manycl",)
 EDGES = """kernel void edges(global const float *a, global float *b, int n) {
@@ -185,7 +185,7 @@ def test_a_disk_without_room_is_no_reason_to_fail(
 ) -> None:
     """It is told once, with its cause, and nothing is left half written."""
     full = os.open("/dev/full", os.O_WRONLY)
-    monkeypatch.setattr(tempfile, "mkstemp", lambda **where: (os.dup(full), str(where["dir"] / "half written")))
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **where: (os.dup(full), os.path.join(where["dir"], "half written")))
     disk_cache._tell.cache_clear()
     cache = DiskCache("words", 1 << 20, CODE)
     for n in range(3):
@@ -204,6 +204,26 @@ def test_nothing_is_kept_if_that_is_asked_for(folder: Path, monkeypatch: pytest.
     cache.keep(b"question", b"answer")
     assert cache.get(b"question") is None
     assert not folder.exists()
+
+
+def test_answers_about_one_subject_are_one_file_that_is_read_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_cache, "_TOGETHER", 3)
+    first, second = (DiskRecords("words", 1 << 20, CODE) for _ in range(2))
+    assert not first.of(b"subject")
+    assert not second.of(b"subject")
+    for records, question, answer in ((first, "a", 1), (second, ("b",), 2), (first, "c", 3)):
+        records.add(b"subject", question, answer)
+    first.add(b"other", "a", 4)
+    assert len(list((folder / "words").iterdir())) == 2
+    assert first.of(b"subject") == {"a": 1, "c": 3}
+    assert DiskRecords("words", 1 << 20, CODE).of(b"subject") == {"a": 1, ("b",): 2, "c": 3}
+    first.add(b"subject", "d", 5)
+    assert DiskRecords("words", 1 << 20, CODE).of(b"subject") == {("b",): 2, "c": 3, "d": 5}, "the oldest goes"
+    for path in (folder / "words").iterdir():
+        path.write_bytes(b"x")
+    assert not DiskRecords("words", 1 << 20, CODE).of(b"subject")
 
 
 def test_a_source_is_analysed_once(folder: Path, unasked: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,40 +255,45 @@ def test_files_that_are_included_may_change(
 
 
 PROCESS = """
-import json, sys
+import json, os, sys
 import numpy as np
 import manycl as mc
 from manycl.analysis import service
 from manycl.errors import LaunchError
-n, size = int(sys.argv[2]), int(sys.argv[3])
+n, size, opened = int(sys.argv[2]), int(sys.argv[3]), []
+def note(event, args):
+    if event == "open" and isinstance(args[0], str) and args[0].startswith(os.environ["MANYCL_CACHE"]):
+        opened.append(args[0])
 with mc.Queue("cpu") as queue:
     x = queue.array(np.arange(size, dtype=np.float32)); y = queue.zeros(size, np.float32)
-    program = mc.Program(sys.argv[1])
+    program = mc.Program(sys.argv[1]).build()
     words = ""
+    sys.addaudithook(note)
     try:
         program.edges(queue, (n,), (1,), x, y, np.int32(n))
         result = y.get().tolist()
     except LaunchError as error:
         words, result = error.message, []
-print(json.dumps([result, words, service._current is not None, "islpy" in sys.modules]))
+print(json.dumps([result, words, service._current is not None, "islpy" in sys.modules, opened]))
 """
 
 
 def test_the_next_process_neither_parses_nor_looks_whether_launches_stay_inside(folder: Path) -> None:
-    """Nor does it count what the kernel computes, whose times are known."""
+    """Nor does it count what the kernel computes, whose times are known; and its first launch opens no file for
+    that."""
     environment = {**os.environ, "MANYCL_MODELS": "1", "MANYCL_DATA": str(folder / "data")}
 
-    def run(n: int, size: int) -> tuple[list[float], str, bool, bool]:
+    def run(n: int, size: int) -> tuple[list[float], str, bool, bool, bool]:
         command = [sys.executable, "-c", PROCESS, EDGES, str(n), str(size)]
         told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-        result, words, has_parsed, has_looked = json.loads(told)
-        return result, words, has_parsed, has_looked
+        result, words, has_parsed, has_looked, opened = json.loads(told)
+        return result, words, has_parsed, has_looked, bool(opened)
 
     right = [1.0, 2.0, 4.0, 2.0]
-    assert run(4, 4) == (right, "", True, True)
-    assert run(4, 4) == (right, "", False, False)
+    assert run(4, 4) == (right, "", True, True, True)
+    assert run(4, 4) == (right, "", False, False, False)
     for _ in range(2):  # what is refused is told each time
-        result, words, _, has_looked = run(40, 4)
+        result, words, _, has_looked, _ = run(40, 4)
         assert has_looked
         assert "would write outside of a buffer" in words or "would read outside of a buffer" in words
         assert not result

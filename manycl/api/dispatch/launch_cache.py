@@ -17,7 +17,6 @@ import numpy as np
 
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.dispatch.compiled import entry_type, wanted
-from manycl.drivers.driver import DirectlyLaunched
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, LocalArg
 from manycl.graph.integers import Integers
@@ -101,13 +100,13 @@ class CachedLaunch:
     def _entry(self, session: Session, args: Sequence[Any]) -> Any:
         """Return the compiled code's entry, whose kernel object has the numbers."""
         launch, device = self._launch, self._device
-        driver, programs = session.backend.drivers[device], session.backend.programs
+        driver, programs = session.backend.lanes[device].direct, session.backend.programs
         kernel = programs.new_kernel(launch.program, launch.kernel.name, device)
         for i, bound in enumerate(launch.args):
             kernel.set(i, session.backend.memory.argument(bound, device) if isinstance(bound, BufferArg) else bound)
         sizes = launch.global_size, launch.local_size
         direct = None
-        if isinstance(driver, DirectlyLaunched):
+        if driver is not None:
             like = programs.kernel(launch.program, launch.kernel.name, device).kernel
             direct = driver.direct_launch(kernel, like, *sizes)
         each = [

@@ -8,8 +8,10 @@ from contextlib import suppress
 
 from manycl.analysis.facts import ProgramFacts
 from manycl.errors import SourceError
+from manycl.graph import bounds
 from manycl.graph.graph import Graph, Launch, Version
 from manycl.machine import DeviceIndex
+from manycl.model import trips
 from manycl.run.executor.programs import Programs
 from manycl.run.lowering.steps import RANGE, Lowered
 
@@ -40,8 +42,10 @@ class Builder:
             _newest = None
 
     def build_everywhere(self, program: ProgramFacts) -> None:
-        """Build a program for all devices."""
+        """Build a program for all devices, and read what is known of its launches."""
         self._programs.build_everywhere(program)
+        bounds.recall(program)
+        trips.recall(program)
 
     def unable(self, graph: Graph, lowered: Lowered) -> Iterator[tuple[Version, DeviceIndex, str]]:
         """Yield the versions that ranges of a plan's launches shall run on devices that cannot run them: version,

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from manycl.drivers.driver import Driver, DriverError, End, Event, Queue, Shortening
+from manycl.drivers.driver import DirectlyLaunched, Driver, DriverError, End, Event, Queue, Shortening
 from manycl.machine import HOST
 from manycl.region import Box
 from manycl.run.commands.backend import UPLOADS, TransferQueue
@@ -77,6 +77,8 @@ class Lanes:
         self.driver = driver
         self.device = driver.device
         self.launch, self.flush = driver.launch, driver.flush
+        # (asked once: it takes tens of microseconds)
+        self.direct = driver if isinstance(driver, DirectlyLaunched) else None
         self.shortening = driver if isinstance(driver, Shortening) else None
         # the engine's thread polls the events of commands
         self.watched = driver.is_polled

@@ -20,7 +20,7 @@ from manycl.api.events import Event
 from manycl.api.program import Kernel
 from manycl.api.queue import Queue
 from manycl.api.submission import Submission
-from manycl.drivers.driver import DirectlyLaunched, DriverError
+from manycl.drivers.driver import DriverError
 from manycl.drivers.kinds import load
 from manycl.graph.graph import Buffer
 from manycl.run.data.buffers import Buffers
@@ -115,8 +115,8 @@ def seek() -> None:
 def use_log(session: Session, stream: EagerStream) -> None:
     """Have a new eager stream note its commands in a log of the library, if that is loaded."""
     for library in _used:
-        driver, former = session.backend.drivers[stream.device], stream.given
-        direct = driver.direct_queue(stream.queue) if isinstance(driver, DirectlyLaunched) else None
+        driver, former = session.backend.lanes[stream.device].direct, stream.given
+        direct = driver.direct_queue(stream.queue) if driver is not None else None
         launch, written = stream.launch, stream.batch.written
         stream.log_in(library.log(stream.device, stream.lock, launch, stream.queue, written, former.limit, direct))
 
