@@ -90,7 +90,7 @@ class RunningQueue(Waits):
         self.roomy: set[tuple[object, tuple[int, ...] | None]] = set()  # kernels and work-groups known to fit a device
         self._made_bytes = 0  # of new arrays, since the last wait or check in make_room
         self.moves: dict[MoveKey, CachedCopy] = {}  # the copy cache
-        self._is_known, self._news = False, 0  # whether the last eager stream had nothing new; how many in a row had
+        self._is_known = False  # whether the last eager stream had nothing new
         self._changes = session.devices.changes
         self.preparing: dict[int, Submission] = {}  # submissions of threads inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None
@@ -223,7 +223,7 @@ class RunningQueue(Waits):
             enqueued = self.enqueued
             if enqueued.stream is not stream or enqueued.builder.nodes or self._taken or self._failure is not None:
                 return False
-            is_joined, why = stream.is_joined, stream.why
+            is_joined, is_known, why = stream.is_joined, stream.is_known, stream.why
             try:
                 run = stream.look(wanted)
             except BaseException:  # Ctrl-C was pressed twice
@@ -234,7 +234,7 @@ class RunningQueue(Waits):
             if not run.given:
                 return True
             self._begin()
-            self._result, self._is_known = lambda: _explained(run.result, why), stream.is_known
+            self._result, self._is_known = lambda: _explained(run.result, why), is_known
             if not is_joined:
                 self._follow(run, run.seconds)
             return stream.is_quick and self._recurring.goes_on(stream, self._named)
@@ -393,7 +393,7 @@ class RunningQueue(Waits):
         session = self.session
         if session.debug:
             return None, decide(Facts(need=Need.OBSERVED))
-        found = begun(session.devices, session.data, not self._is_known, decision, self._news)
+        found = begun(session.devices, session.data, not self._is_known, decision)
         return (None, decide(Facts(need=found))) if isinstance(found, Need) else (found, None)
 
     def _end_stream(self, enqueued: Submission, wanted: Place | None) -> EagerResult:
@@ -407,7 +407,6 @@ class RunningQueue(Waits):
             raise anew(run.error)
         self._result = lambda: _explained(run.result, why)
         self._is_known = enqueued.stream.is_known
-        self._news = 0 if self._is_known else self._news + 1
         log.debug("ran as they were enqueued: %d commands", len(run.given))
         self._is_followed = bool(enqueued.builder.nodes)
         if self._is_followed:

@@ -48,6 +48,9 @@ class Waits:
     def _complete(self, last: Commands | None) -> None:
         raise NotImplementedError
 
+    def _look(self, wanted: Place | None) -> bool:
+        raise NotImplementedError
+
     def refuse_while_preparing(self) -> None:
         """Raise LaunchError if the calling thread is preparing a graph of this queue."""
         if self.preparing and threading.get_ident() in self.preparing:
@@ -62,17 +65,20 @@ class Waits:
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return False
-        stream = enqueued.stream
+        stream, is_last = enqueued.stream, node == len(enqueued) - 1
         if stream is not None and node < stream.waited:
             return False
-        if stream is not None and node < min(len(stream.given), HORIZON):
-            # (a part of a program ends at the horizon, and an eager stream has to end some time)
-            is_last = node == len(enqueued) - 1
-            if not is_last or (stream.is_short and stream.is_young and not underway):
-                self.session.devices.refuse_host_functions()
-                if stream.wait_for(node):
-                    return True
-        self._complete(enqueued)
+        # (a part of a program ends at the horizon, and an eager stream has to end some time)
+        if (
+            stream is not None
+            and node < min(len(stream.given), HORIZON)
+            and (not is_last or (stream.is_short and stream.is_young and not underway))
+        ):
+            self.session.devices.refuse_host_functions()
+            if stream.wait_for(node):
+                return True
+        if not (is_last and enqueued is self.enqueued and self._look(None)):
+            self._complete(enqueued)
         return False
 
     def catch_up(self) -> bool:

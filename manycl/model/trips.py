@@ -91,6 +91,13 @@ def _found(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     return known
 
 
+def found_before(program: ProgramFacts, kernel: KernelFacts) -> TripCount | None:
+    """Return f of a kernel where it has been found, by this process or another one; else None."""
+    program, kernel = analysed(program, kernel)
+    found = _known.get((program.source, program.options, kernel.name))
+    return _answers.of(program.tree).get(kernel.name) if found is None and program.tree else found
+
+
 def recall(program: ProgramFacts) -> None:
     """Read what processes before have found out about a program, so that nobody has to wait for that later."""
     if program.tree:

@@ -17,14 +17,14 @@ import pytest
 
 WALK = Path(__file__).with_name("walk.py")
 BOUNDS = {
-    "one_device": {"first": (2400, 112), "steady": (66, 17)},
+    "one_device": {"first": (2360, 107), "second process": (535, 66), "steady": (66, 17)},
     "divided": {"first": (10500, 195), "steady": (176, 44)},
     "prepared": {"first": (5520, 173), "run 5": (190, 41), "steady": (80, 30)},
     "moving": {"run 2": (4500, 65), "steady": (2800, 65)},
     "unmodified": {"steady": (63, 18)},
 }
-"""Calls and modules; steady: the least of the second half of the runs, as these wait in other ways where the machine is
-busy."""
+"""Calls and modules; second process: of the first run of one that finds what another one has left on disk; steady: the
+least of the second half of the runs, as these wait in other ways where the machine is busy."""
 OWN_MEMORIES = {"divided", "moving"}
 
 
@@ -34,12 +34,18 @@ def test_a_run_stays_within_its_bounds(name: str, tmp_path: Path) -> None:
     own["MANYCL_ZERO_COPY"] = str(int(name not in OWN_MEMORIES))
     how = ["-m", "manycl", "exec", str(WALK)] if name == "unmodified" else [str(WALK)]
     command = [sys.executable, *how, name]
-    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    runs = list(json.loads(done.stdout).items())
+
+    def walked() -> list[tuple[str, list[int]]]:
+        done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout).items())
+
+    runs = walked()
     later = [counts for _, counts in runs[len(runs) // 2 :]]
     steady = min(calls for calls, _ in later), min(modules for _, modules in later)
     counted = {"first": runs[0][1], "steady": steady, **dict(runs)}
+    if "second process" in BOUNDS[name]:
+        counted["second process"] = walked()[0][1]
     found = {run: counted[run] for run in BOUNDS[name]}
     for run, (calls, modules) in BOUNDS[name].items():
         assert found[run][0] <= calls, found

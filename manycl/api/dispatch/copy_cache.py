@@ -38,29 +38,28 @@ class CopyQueue(ArrayQueue, Protocol):
 class CachedCopy:
     """A copy or fill on the device of an eager stream."""
 
-    __slots__ = ("_batch", "_device", "_enqueue", "_held", "_seconds", "_stream", "_streams", "_task")
+    __slots__ = ("_batch", "_device", "_enqueue", "_held", "_is_told", "_seconds", "_task")
 
     def __init__(self, task: CopyTask | FillTask, stream: EagerStream) -> None:
         self._task = task
         self._device = stream.device
-        self._stream: EagerStream | None = None  # the one that has it in its list
         self._batch: CommandBatch | None = None  # the batch that has it in its list
-        self._streams = 0
+        self._is_told = False
         self._seconds = UNKNOWN
         self._held: tuple[Allocation, ...] = ()
         self._enqueue: Callable[[Queue, Sequence[Event]], Event] | None = None
 
     def ended(self, seconds: float) -> None:
-        """Note that its eager stream is over. ``seconds``: of such a command there; it takes as long each time."""
-        self._stream = self._batch = None
+        """Note that a batch with it is over. ``seconds``: of a command there; it takes as long each time."""
+        self._batch = None
         self._held, self._enqueue = (), None
-        self._streams += 1
+        self._is_told = True
         self._seconds = seconds
 
     @property
     def is_settled(self) -> bool:
-        """True if the ends of more eager streams would tell nothing new about it."""
-        return self._streams > 0
+        """True if the ends of more batches would tell nothing new about it."""
+        return self._is_told
 
     def again(self, queue: CopyQueue, stream: EagerStream, arrays: Sequence[Array]) -> bool:
         """Enqueue it once more, with arrays whose buffers are those of the first time. Returns False where it has to be
@@ -96,8 +95,8 @@ class CachedCopy:
             backend = queue.session.backend
             self._enqueue = within(backend.drivers[self._device], backend.memory, self._task, self._device)
             self._held = held
-        stream.join(self, self._stream is not stream)
-        self._stream, self._batch = stream, stream.batch
+        stream.join(self)
+        self._batch = stream.batch
         stream.batch.written.update(self._task.writes)
         return True
 

@@ -23,7 +23,7 @@ from manycl.graph.integers import Integers
 from manycl.graph.known import FLOATS
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
-from manycl.model.trips import TripCount, trip_count
+from manycl.model.trips import TripCount, found_before, trip_count
 from manycl.run.executor.sub_buffers import unaligned
 from manycl.run.streams.stream_state import UNKNOWN
 
@@ -55,6 +55,7 @@ class CachedLaunch:
     __slots__ = (
         "_alignment",
         "_arrays",
+        "_batches",
         "_checked",
         "_checks",
         "_convert",
@@ -65,7 +66,6 @@ class CachedLaunch:
         "_locals",
         "_measured",
         "_steering",
-        "_streams",
         "_trips",
         "entry",
     )
@@ -94,7 +94,7 @@ class CachedLaunch:
         self._steering: dict[int, Any] | None = None  # scalars that decide how long it takes; None: not known
         self._trips: TripCount | None = None
         self._measured: tuple[float, float] | None = None  # f and seconds of the last time, where it took long
-        self._streams = 0  # that are over
+        self._batches = 0  # in which it was launched, and that are over
         self.entry = self._entry(session, args)
 
     def _entry(self, session: Session, args: Sequence[Any]) -> Any:
@@ -134,18 +134,21 @@ class CachedLaunch:
 
     @property
     def is_settled(self) -> bool:
-        """True if the ends of more eager streams would tell nothing new about it."""
-        return self._streams > 1
+        """True if the ends of more batches would tell nothing new about it."""
+        return self._batches > 1
 
     def ended(self, seconds: float) -> None:
-        """Note that its eager stream is over. ``seconds``: of such a command there. The next stream counts on that for
-        kernels that do the same work each time; for others, too, but on no less than ``UNKNOWN``."""
+        """Note that a batch with it is over. ``seconds``: of a command there. The next ones count on that for kernels
+        that do the same work each time; for others, too, but on no less than ``UNKNOWN``."""
         args = self.entry.bound
-        self._streams += 1
+        self._batches += 1
         is_long = seconds > UNKNOWN  # then seconds with other scalars are predicted
-        if self._trips is None and (is_long or self._streams == 2):  # it may well come again
-            self._trips = trip_count(self._launch.program, self._launch.kernel)
-            self._steering = {i: None for _, i, _ in self._trips.scalars} if self._trips.bounded else None
+        if self._trips is None:
+            is_worth = is_long or self._batches == 2  # it may well come again
+            find = trip_count if is_worth else found_before
+            self._trips = find(self._launch.program, self._launch.kernel)
+            if self._trips is not None and self._trips.bounded:
+                self._steering = {i: None for _, i, _ in self._trips.scalars}
         if self._steering is None:
             self.entry.seconds = max(UNKNOWN, seconds)
             return

@@ -24,7 +24,7 @@ LONG = 1e-2
 """Seconds of a run from which planning takes little beside it, and plans make copies in case that a device is lost; our
 own choice."""
 NEWS = 4
-"""The number of new graphs, or streams with new commands, in a row after which more are expected; our own choice."""
+"""The number of new graphs in a row after which more are expected; our own choice."""
 TRIALS = 2
 """The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
 RECENT = 5
@@ -105,13 +105,13 @@ class MeasuredGraph(NamedTuple):
 
 class Stream(NamedTuple):
     """The counts of an eager stream that is waited for. ``is_new``: whether some commands are not like earlier
-    ones; ``news``: for how many streams in a row before it that was so. ``arrays``, ``nbytes``: what its batch
+    ones, ``is_learned``: whether their times are learned although it goes on. ``arrays``, ``nbytes``: what its batch
     keeps."""
 
     commands: int = 0
     transfers: int = 0
     is_new: bool = False
-    news: int = 0
+    is_learned: bool = False
     arrays: int = 0
     nbytes: int = 0
 
@@ -176,7 +176,7 @@ def is_worth_planning(graph: MeasuredGraph) -> bool:
 def decide(facts: Facts) -> Decision:
     """Return how the next commands run, or, if there is a stream, what becomes of that."""
     if facts.stream is not None:
-        return _waited(facts.stream, facts.devices)
+        return _waited(facts.stream)
     if facts.policy not in ("auto", "in_order"):  # these are eager submission where there is no choice
         return _planned(f"policy {facts.policy} was asked for", lasts=True)
     if facts.need is not None:
@@ -189,14 +189,14 @@ def _planned(reason: str, *, lasts: bool = False, is_compared: bool = False, is_
     return Decision(Way.PLANNED, reason, lasts=lasts, is_compared=is_compared, is_trial=is_trial)
 
 
-def _eager(reason: str, device: DeviceIndex, is_settled: bool = False, *more: bool) -> Decision:
-    return Decision(Way.EAGER, reason, device, SEVERAL, WORTH, is_settled, *more)
+def _eager(reason: str, device: DeviceIndex, is_settled: bool = False, lasts: bool = False, *more: bool) -> Decision:
+    within = inf if lasts else WORTH  # (where nothing is compared, it does not matter)
+    return Decision(Way.EAGER, reason, device, SEVERAL, within, is_settled, lasts, *more)
 
 
-def _waited(stream: Stream, devices: int) -> Decision:
-    # with one device there is nothing to decide, and sizes may change each time
-    if stream.is_new and not (devices == 1 and stream.news >= NEWS):
-        return Decision(Way.END, "its end tells how long new commands take")
+def _waited(stream: Stream) -> Decision:
+    if stream.is_new and not stream.is_learned:
+        return Decision(Way.END, "new commands are timed in streams of their own")
     if max(stream.commands, stream.transfers) > SEVERAL:
         return Decision(Way.END, "it has many commands")
     if stream.arrays > FEW or stream.nbytes > LIGHT:

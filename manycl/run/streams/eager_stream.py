@@ -5,7 +5,6 @@ it has ended."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 from typing import Protocol
 
 from manycl.drivers import last_words
@@ -33,35 +32,32 @@ class Repeated(Protocol):
     """A launch or copy that is repeated."""
 
     def ended(self, seconds: float) -> None:
-        """Note that its stream is over: what it refers to may go. ``seconds``: of one command there."""
+        """Note that a batch with it is over: what it refers to may go. ``seconds``: of one command there."""
 
     @property
     def is_settled(self) -> bool:
-        """True if the ends of more streams would tell nothing about it."""
+        """True if the ends of more batches would tell nothing about it."""
 
 
 class EagerStream(HostAccess):
     """The commands that a queue gives a device as they are enqueued. ``given``: for each command its node (for a cached
     launch, the one for which that was made), its own arguments where they may differ from the node's, and its event.
     ``batch``: the batch of those since the last wait for all (``look``), which is a run of its own. ``is_known``: all
-    commands were like earlier ones; ``news``: for how many streams in a row before it that was not so. ``why``: the
-    decision that it follows."""
+    its commands are like earlier ones. ``why``: the decision that it follows."""
 
-    def __init__(self, devices: DeviceSet, data: SessionData, why: Decision, news: int = 0) -> None:
+    def __init__(self, devices: DeviceSet, data: SessionData, why: Decision) -> None:
         executor, device = devices.backend, why.device
         assert device is not None, "the decision is to go on eagerly"
         super().__init__(devices, data, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
         self.log_in(CommandLog())
-        self._busy = 0.0  # seconds of the batches before
         self._stopped: BaseException | None = None  # the exception that has ended a wait for a batch
         self._weighed = -1  # the number of arrays for which ``_is_light`` holds
         self._is_light = False
         self._used = DevicesInUse(devices.events, (devices.machine.devices[device].name,))
         self.is_known = True
-        self.news = news
         self.why = why
         self.after: dict[int, tuple[int, ...]] = {}
-        self.repeated: list[Repeated] = []
+        self.repeated: dict[Repeated, None] = {}  # in the batch
         self.is_settled = True  # whether all of these are
         self.is_quick = True  # whether the last batch took so little that going on saves time
         self.launch = self._lanes.launch  # (for cached launches)
@@ -127,13 +123,13 @@ class EagerStream(HostAccess):
         self.count(UNKNOWN)
         return True
 
-    def join(self, repeated: Repeated | None = None, is_first: bool = False) -> None:
-        """Note that a command is about to be given, like one before for the first time in the batch; or, if it
-        ``is_first``, in the stream."""
+    def join(self, repeated: Repeated | None = None) -> None:
+        """Note that a command is about to be given, like one before for the first time in the batch. Raises DeviceError
+        where no run may begin."""
         if not self.batch.began:
-            self.batch.began = perf_counter()
-        if repeated is not None and is_first:
-            self.repeated.append(repeated)
+            self._begin()
+        if repeated is not None:
+            self.repeated[repeated] = None
             self.is_settled = self.is_settled and repeated.is_settled
 
     @property
@@ -241,9 +237,8 @@ class EagerStream(HostAccess):
         """True if it may go on with another batch when its present one is over."""
         if self.is_known and self.is_settled:
             return self.is_young
-        devices, moved = len(self.devices.machine.devices), len(self.record.transfers)
-        facts = Facts(devices=devices, stream=Stream(len(self.given), moved, True, self.news))
-        return decide(facts).way is not Way.END
+        found = Stream(len(self.given), len(self.record.transfers), True, self.devices.is_timed(True))
+        return decide(Facts(stream=found)).way is not Way.END
 
     def look(self, wanted: Place | None = None) -> EagerResult | None:
         """Wait for all that was given, and go on from here. Return the batch that is over, as a run. ``wanted``: what
@@ -260,6 +255,7 @@ class EagerStream(HostAccess):
             asked = self._ask_for(wanted) if wanted is not None else None
             if asked is None and not self.is_waited:
                 asked = self._last
+            foreseen = self.given.ahead
             try:
                 if not self._sees_end(asked):
                     return None
@@ -267,10 +263,11 @@ class EagerStream(HostAccess):
                 self._stopped = error
                 return None
             over.close()
-            self._busy += over.seconds
             self.is_quick = over.seconds <= self.why.within
             self._arrived()
             devices.learn_from(over)
+            if not self.is_settled or over.seconds < foreseen / 2:  # (what was told was of a cold batch)
+                self._tell_repeated(over)
             self._go_on()
             return over
 
@@ -285,6 +282,8 @@ class EagerStream(HostAccess):
         self._weighed = -1
         self.arrays = {}
         self.is_joined = False
+        self.is_known = self.is_settled = True
+        self.repeated = {}
         self.batch = CommandBatch(len(self.given), len(self.record.transfers))
         self.given.begin(self.batch.written)
 
@@ -306,18 +305,17 @@ class EagerStream(HostAccess):
                         self._end_batch(self._over, self._ask_for(wanted) if wanted is not None else None)
                     elif self._brought or self.is_giving:
                         self._lanes.driver.finish()
-                    self._tell_repeated()
+                    self._tell_repeated(self._over)
                 finally:
-                    self.arrays, self.repeated = {}, []
+                    self.arrays, self.repeated = {}, {}
                     self.given.begin(set())
                     self._used.become(())
         return self._over
 
-    def _tell_repeated(self) -> None:
-        """Pass the seconds of one command to the cached launches, where all went well."""
-        assert self._over is not None
-        if self._over.error is None and self.given:
-            each = (self._busy + self._over.seconds) / len(self.given)
+    def _tell_repeated(self, over: EagerResult) -> None:
+        """Pass the seconds of one command of a batch to the cached launches and copies in it, where all went well."""
+        if over.error is None and over.given:
+            each = over.seconds / len(over.given)
             for repeated in self.repeated:
                 repeated.ended(each)
 
@@ -383,9 +381,9 @@ def always_planned(devices: DeviceSet, queues: Mapping[str, int]) -> Need | None
     return Need.SLOWED if any(opened.device.slowdown != 1.0 for opened in devices.opened) else None
 
 
-def begun(devices: DeviceSet, data: SessionData, learning: bool, why: Decision, news: int) -> EagerStream | Need:
+def begun(devices: DeviceSet, data: SessionData, learning: bool, why: Decision) -> EagerStream | Need:
     """Return a new eager stream to the device of a decision, or why there can be none now. ``learning``: whether models
-    learn from it; ``news``: as of the stream."""
+    learn from it."""
     if last_words.note is not None:
         return Need.OBSERVED
     if devices.closed or (devices.stream is not None and devices.stream.has_batch):
@@ -403,7 +401,7 @@ def begun(devices: DeviceSet, data: SessionData, learning: bool, why: Decision, 
             devices.check_open()
             data.buffers.collect()
             devices.use_clocks(learning)
-            devices.stream = stream = EagerStream(devices, data, why, news)
+            devices.stream = stream = EagerStream(devices, data, why)
             return stream
     finally:
         devices.lock.release()

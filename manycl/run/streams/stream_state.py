@@ -57,7 +57,7 @@ class CommandBatch:
     """A command batch, which is a run: the commands between two waits for all of the stream. ``first``: the index of
     its first command; ``moved``: the index of its first transfer in the stream. ``found``: by key of a buffer that it
     uses, where that was valid before: the memories' mask, or part by part; ``written``: keys of the buffers that it
-    writes. ``began``: by ``time.perf_counter``, 0 as long as it has no commands."""
+    writes. ``began``: by ``time.perf_counter``, 0 as long as nothing has come to it."""
 
     __slots__ = ("began", "first", "found", "moved", "written")
 
@@ -207,8 +207,11 @@ class Residency(InFlight):
 
     def adopt(self, array: Owner) -> bool:
         """Use an array from now on. Return False where there may be no room for it, the device is lost, or a failed run
-        has left its contents unknown, so that it matters what overwrites them."""
+        has left its contents unknown, so that it matters what overwrites them. Raises DeviceError where no run may
+        begin."""
         key, directory = array.buffer.key, self._directory
+        if not self.batch.began:  # uploads are part of it
+            self._begin()
         if key in directory.lost:
             return False
         valid = directory.valid.get(key, 0)
@@ -222,6 +225,11 @@ class Residency(InFlight):
         except RunError:  # the device may be lost, and others can go on
             self._refused()
             raise
+
+    def _begin(self) -> None:
+        """Note that the batch begins. Raises DeviceError where no run may begin."""
+        self.devices.check_open()
+        self.batch.began = perf_counter()
 
     def _refused(self) -> None:
         """End the stream and examine the devices, as the device did not take something."""

@@ -164,10 +164,9 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
         assert entry.seconds == pytest.approx(seconds)
         assert queue.enqueued.stream is not None
         assert queue.enqueued.stream.given.ahead == pytest.approx(6 * seconds)
-        queue.finish()
-        monkeypatch.setattr(launch_cache, "UNKNOWN", 1e9)
         program.turns(queue, *SIZES, x, 1000)
         queue.finish()
-        queue.session.devices.end_stream()
+        monkeypatch.setattr(launch_cache, "UNKNOWN", 1e9)
+        entry.rules.ended(seconds)  # of which now nothing follows for other numbers
         program.turns(queue, *SIZES, x, 70)
         assert queue.enqueued.stream.given.ahead >= stream_state.UNKNOWN

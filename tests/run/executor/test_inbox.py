@@ -94,7 +94,7 @@ def test_a_host_function_alone_runs_on_the_callers_thread_and_can_be_interrupted
 
 def test_a_run_is_forgotten_with_its_events_when_others_have_come() -> None:
     """Not by the next garbage collection of all that there is: ten thousand events may hang on it."""
-    with Queue("cpu/2#0") as queue:
+    with Queue("cpu/2#0", policy="heft") as queue:
         array = queue.zeros(4, "int32")
         program = Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }")
         runs = []

@@ -111,7 +111,8 @@ def test_facts_decide(name: str) -> None:
     facts, device = TABLE[name]
     decision = decide(facts)
     assert (decision.device, decision.way) == (device, Way.PLANNED if device is None else Way.EAGER), decision
-    assert (decision.until, decision.within) == ((0, 0.0) if device is None else (SEVERAL, WORTH))
+    within = inf if decision.lasts else WORTH
+    assert (decision.until, decision.within) == ((0, 0.0) if device is None else (SEVERAL, within))
     assert not decision.is_trial
 
 
@@ -210,22 +211,21 @@ def test_what_repeats_and_is_short_is_not_examined_each_time(changed: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("stream", "devices", "way"),
+    ("stream", "way"),
     [
-        (Stream(), 2, Way.STAY),
-        (Stream(SEVERAL, SEVERAL, arrays=FEW, nbytes=LIGHT), 2, Way.STAY),
-        (Stream(SEVERAL + 1), 1, Way.END),
-        (Stream(transfers=SEVERAL + 1), 1, Way.END),
-        (Stream(arrays=FEW + 1), 1, Way.GO_ON),
-        (Stream(nbytes=LIGHT + 1), 1, Way.GO_ON),
-        (Stream(is_new=True, news=NEWS - 1), 1, Way.END),
-        (Stream(is_new=True, news=NEWS), 1, Way.STAY),
-        (Stream(is_new=True, news=NEWS), 2, Way.END),
-        (Stream(SEVERAL + 1, is_new=True, news=NEWS), 1, Way.END),
+        (Stream(), Way.STAY),
+        (Stream(SEVERAL, SEVERAL, arrays=FEW, nbytes=LIGHT), Way.STAY),
+        (Stream(SEVERAL + 1), Way.END),
+        (Stream(transfers=SEVERAL + 1), Way.END),
+        (Stream(arrays=FEW + 1), Way.GO_ON),
+        (Stream(nbytes=LIGHT + 1), Way.GO_ON),
+        (Stream(is_new=True, is_learned=True), Way.STAY),
+        (Stream(SEVERAL + 1, is_new=True, is_learned=True), Way.END),
+        (Stream(is_new=True), Way.END),
     ],
 )
-def test_streams_end_some_time(stream: Stream, devices: int, way: Way) -> None:
-    decision = decide(Facts(devices=devices, stream=stream))
+def test_streams_end_some_time(stream: Stream, way: Way) -> None:
+    decision = decide(Facts(stream=stream))
     assert (decision.way, decision.device) == (way, None)
 
 

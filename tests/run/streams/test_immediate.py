@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,8 +17,7 @@ from manycl.drivers.driver import DriverError
 from manycl.errors import DeviceError, ResultError, RunError
 from manycl.run.commands.flow_control import AHEAD
 from manycl.run.executor.programs import Programs
-from manycl.run.streams import eager_rule, eager_stream
-from manycl.run.streams.eager_rule import NEWS
+from manycl.run.streams import eager_stream
 from manycl.run.streams.stream_state import UNKNOWN
 
 N = 64
@@ -64,9 +63,11 @@ def test_launches_run_before_anybody_asks(queue: mc.Queue) -> None:
     for count in range(1, 4):
         PROGRAM.inc(queue, *SIZES, a)
         assert given_at_once(queue) == len(queue) == count
-    assert queue.session.devices.stream is not None
+    stream = queue.session.devices.stream
+    assert stream is not None
+    assert stream.has_batch
     assert (a.get() == 3).all()
-    assert queue.session.devices.stream is None
+    assert not stream.has_batch
     assert len(queue) == 0
 
 
@@ -133,25 +134,26 @@ def test_a_prepared_graph_takes_nothing_off(queue: mc.Queue) -> None:
 
 
 def test_arrays_without_contents_come_one_after_the_other(queue: mc.Queue) -> None:
-    for _ in range(3):
+    for turn in range(1, 4):
         a = queue.empty(N, np.float32)
         PROGRAM.set(queue, *SIZES, a, 2.0)
-        assert given_at_once(queue) == 1
+        assert given_at_once(queue) == turn
         assert (a.get() == 2).all()
 
 
+@pytest.mark.parametrize(("profile", "count"), [(True, 1), ("learning", 6)])
 def test_where_something_is_new_each_time_streams_go_on_all_the_same(
-    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
+    profile: Literal[True, "learning"], count: int
 ) -> None:
-    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
+    """Unless only new commands are timed, which is done stream by stream."""
     streams = []
-    for k in range(1, NEWS + 4):
-        a = queue.zeros(16 * k, np.int32)
-        PROGRAM.inc(queue, (16 * k,), (16,), a)
-        streams.append(queue.enqueued.stream)
-        assert (a.get() == 1).all()
-    assert len(set(streams[:NEWS])) == NEWS
-    assert len(set(streams[NEWS:])) == 1
+    with mc.Queue("native", profile=profile) as queue:
+        for k in range(1, 7):
+            a = queue.zeros(16 * k, np.int32)
+            PROGRAM.inc(queue, (16 * k,), (16,), a)
+            streams.append(queue.enqueued.stream)
+            assert (a.get() == 1).all()
+    assert len(set(streams)) == count
 
 
 def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:
@@ -261,7 +263,7 @@ def test_a_command_that_fails_is_told_to_who_asks(
     PROGRAM.inc(queue, *SIZES, a)
     PROGRAM.add(queue, *SIZES, a, b)
     assert queue.enqueued.stream is not None
-    bad, done = queue.enqueued.stream.given[1][2], driver.done
+    bad, done = queue.enqueued.stream.given[-1][2], driver.done
 
     def fails(event: Any) -> bool:
         if event == bad:

@@ -22,7 +22,7 @@ struct entry {
     object *kernel, *global_size, *local_size;
     double seconds;  /* that a launch is expected to take */
     ssize device;
-    u64 batch, stream; /* those for which the known arrays are right, by their numbers */
+    u64 batch; /* the one for which the known arrays are right, by its number */
     char is_retired;
     char is_busy; /* a launch is being given: Python, called for that, may launch the same kernel */
     ssize count;

@@ -146,9 +146,7 @@ static enum answer bind(struct launching *at) {
         if (PyList_SetItem(bound, at->others[i].index, kept(at->others[i].argument))) return WRONG;
     if (at->numbers) NEED((known = checked(at, bound)) && known != NONE);
     if (at->is_new) {
-        object *is_first = entry->stream == at->log->stream ? &_Py_FalseStruct : &_Py_TrueStruct;
-        NEED(done(call(at->stream, name_join, entry->rules, is_first, NULL)));
-        entry->stream = at->log->stream;
+        NEED(done(call(at->stream, name_join, entry->rules, NULL, NULL)));
         if (PyList_Append(at->log->entries, (object *)entry)) return WRONG;
     }
     NEED(at->batch == at->log->batch); /* a number's own method may have waited for all */

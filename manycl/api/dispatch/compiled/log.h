@@ -21,7 +21,6 @@ struct log {
     double ahead, limit; /* seconds, as of InFlight */
     char is_open;
     u64 batch; /* of this process: the number of the batch */
-    u64 stream; /* of this process: the number of the stream, which is that of its first batch */
     ssize device;
     object *lock, *written;
     object *entries; /* cached launches that refer to arrays of the batch */
@@ -185,7 +184,7 @@ static object *log_new(object *type, object *arguments, object *names) {
         drop(entries);
         return NULL;
     }
-    log->device = device, log->limit = limit, log->is_open = 1, log->stream = log->batch = ++batches;
+    log->device = device, log->limit = limit, log->is_open = 1, log->batch = ++batches;
     log->lock = kept(lock), log->launch = kept(launch), log->queue = kept(queue), log->written = kept(written);
     log->entries = entries;
     log->enqueue = (launch_function)enqueue, log->release = (release_function)release;
