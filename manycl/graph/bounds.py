@@ -27,7 +27,8 @@ FEW = 64
 (:mod:`manycl.analysis.regions.enclosure`); of more, those that make a power of two of them: looking takes a millisecond
 or two, and programs that launch in loops with other scalars should not pay it each time."""
 FEWER = 16
-"""As FEW, of those for which isl is asked, which takes tens of milliseconds."""
+"""As FEW, of those for which isl is asked, which takes tens of milliseconds; and of those that intervals tell of and
+that are kept on disk for other processes."""
 _KEPT = 4096  # kinds of launches
 _inside = DiskRecords("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers, by program
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
@@ -47,6 +48,7 @@ class _Checked:
         self.words: OrderedDict[tuple[object, ...], _Words] = OrderedDict()
         self.private: dict[_Kernel, _Words] = {}
         self.enclosed: dict[_Kernel, Enclosure | None] = {}
+        self.enclosing: Counter[_Kernel] = Counter()
         self.looked: Counter[_Kernel] = Counter()
         self.asked: Counter[_Kernel] = Counter()
 
@@ -65,7 +67,7 @@ class _Checked:
             if len(self.words) > _KEPT:
                 self.words.popitem(last=False)
             if len(self.private) > _KEPT:
-                for counts in (self.private, self.enclosed, self.looked, self.asked):
+                for counts in (self.private, self.enclosed, self.enclosing, self.looked, self.asked):
                     counts.clear()
 
 
@@ -138,6 +140,8 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
             found = _FINE
         elif not first and not promised and _keeps(own, task.global_offset, arguments):
             found = _checked.private[kernel]
+            if not found[0] and _worth(_checked.enclosing, kernel, FEWER):
+                _inside.add(own.program.tree, key[1:], None, later=True)
         elif _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
             known = decides(own.program, own.kernel)
             if known is not None:

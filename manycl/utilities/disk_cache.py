@@ -9,6 +9,7 @@ cannot be read or kept, for want of rights or of room, is found out anew.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import os
@@ -140,6 +141,7 @@ class DiskRecords:
     def __init__(self, name: str, most: int, code: tuple[str, ...] = ()) -> None:
         self._cache = DiskCache(name, most, code)
         self._read: Kept[bytes, dict[Any, Any]] = Kept(_SUBJECTS)
+        self._later = set[bytes]()  # subjects whose records are written as the process ends
         self._lock = threading.Lock()
 
     def of(self, subject: bytes) -> Mapping[Any, Any]:
@@ -147,13 +149,27 @@ class DiskRecords:
         found = self._read.get(subject)
         return self._read.keep(subject, self._recall(subject)) if found is None else found
 
-    def add(self, subject: bytes, question: Hashable, answer: object) -> None:
-        """Keep an answer about a subject for whoever asks the same: the last ``_TOGETHER`` ones stay."""
+    def add(self, subject: bytes, question: Hashable, answer: object, later: bool = False) -> None:
+        """Keep an answer about a subject for whoever asks the same: the last ``_TOGETHER`` ones stay. ``later``: it is
+        written as the process ends, as it takes little to find."""
         with self._lock:
             known: Any = self.of(subject)
             known[question] = answer
-            whole = list((self._recall(subject) | known).items())  # others may have found more
-            self._cache.note(hashlib.sha256(subject).digest(), dict(whole[-_TOGETHER:]))
+            if later:
+                if not self._later:
+                    atexit.register(self._end)
+                self._later.add(subject)
+            else:
+                self._write(subject)
+
+    def _end(self) -> None:
+        with self._lock:
+            while self._later:
+                self._write(self._later.pop())
+
+    def _write(self, subject: bytes) -> None:
+        whole = list({**self._recall(subject), **self.of(subject)}.items())  # others may have found more
+        self._cache.note(hashlib.sha256(subject).digest(), dict(whole[-_TOGETHER:]))
 
     def _recall(self, subject: bytes) -> dict[Any, Any]:
         kept: Any = self._cache.recall(hashlib.sha256(subject).digest())

@@ -221,6 +221,10 @@ def test_answers_about_one_subject_are_one_file_that_is_read_once(
     assert DiskRecords("words", 1 << 20, CODE).of(b"subject") == {"a": 1, ("b",): 2, "c": 3}
     first.add(b"subject", "d", 5)
     assert DiskRecords("words", 1 << 20, CODE).of(b"subject") == {("b",): 2, "c": 3, "d": 5}, "the oldest goes"
+    second.add(b"subject", "e", 6, later=True)
+    assert "e" not in DiskRecords("words", 1 << 20, CODE).of(b"subject")
+    second._end()
+    assert "e" in DiskRecords("words", 1 << 20, CODE).of(b"subject")
     for path in (folder / "words").iterdir():
         path.write_bytes(b"x")
     assert not DiskRecords("words", 1 << 20, CODE).of(b"subject")
@@ -292,6 +296,8 @@ def test_the_next_process_neither_parses_nor_looks_whether_launches_stay_inside(
     right = [1.0, 2.0, 4.0, 2.0]
     assert run(4, 4) == (right, "", True, True, True)
     assert run(4, 4) == (right, "", False, False, False)
+    assert run(8, 16)[3:] == (False, True)
+    assert run(8, 16)[3:] == (False, False)
     for _ in range(2):  # what is refused is told each time
         result, words, _, has_looked, _ = run(40, 4)
         assert has_looked
