@@ -15,10 +15,9 @@ from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.reading.tree import Unit
 from manycl.analysis.regions import bounds
 from manycl.analysis.regions.bounds import Outside
+from manycl.analysis.regions.counted import CountedRegions
 from manycl.analysis.regions.hazards import Repeat, Verdict, repeat, split
-from manycl.analysis.regions.look import MOST_POINTS, Looked
 from manycl.analysis.regions.regions import RANGES_KEPT, Footprint, Regions, checked
-from manycl.analysis.regions.walk import Looking
 from manycl.analysis.summary import KernelSummary
 from manycl.group_range import GroupRange
 from manycl.region import Box
@@ -27,9 +26,6 @@ from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-MOST_COUNTED = 1 << 18  # points evaluated for one access that isl is not given: a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ class LaunchFacts:
         if question == "region":
             return self.regions.region(*arguments)
         if question == "split":
-            seen = None if self.launch.parameters else lambda sharers: self._counted.counted_apart(sharers, *arguments)
+            seen = None if self.launch.parameters else lambda sharers: self._counted.apart(sharers, *arguments)
             return split(self.regions, arguments[0], seen)
         if question == "repeat":
             return repeat(self.regions)
@@ -118,7 +114,7 @@ class LaunchFacts:
     def _refined(self, question: str, found: Any, *arguments: Any) -> Any:
         """What evaluating all work-items tells besides, where subscripts are too difficult for isl."""
         if question == "region" and not (found.exact and found.tight):
-            return self._counted.counted(*arguments) or found
+            return self._counted.region(*arguments) or found
         return found
 
     def _unknown(self, question: str, reason: str, *arguments: Any) -> Any:
@@ -150,9 +146,8 @@ class LaunchFacts:
         return known or self.regions.boxed(argument, kind)
 
     @cached_property
-    def _counted(self) -> Looked:
-        """What evaluating all work-items tells, where subscripts are too difficult for isl."""
-        return Looked(self._looking, {}, MOST_COUNTED)
+    def _counted(self) -> CountedRegions:
+        return CountedRegions(self.regions)
 
     def split(self, dimension: int) -> Verdict:
         """Whether work-groups may run apart along a dimension, or why not."""
@@ -224,25 +219,6 @@ class LaunchFacts:
     def features(self) -> Features:
         """Device-Hopping's features of the launch (Table 1), per work-item."""
         return launch_features(self.cost, self.facts)
-
-    # -- looking at index arrays
-
-    @cached_property
-    def _looking(self) -> Looking:
-        return Looking(self.regions)
-
-    def wanted(self, argument: int, kind: str) -> tuple[int, ...]:
-        """Index arrays (arguments, the first of those that share memory) whose contents, given to :meth:`look`, narrow
-        the region of an argument, and make it exact unless something else stands in the way. Empty: nothing to gain."""
-        return self._looking.wanted(argument, kind)
-
-    def look(self, contents: Mapping[int, np.ndarray], *, budget: int = MOST_POINTS) -> Looked:
-        """The launch with the contents of index arrays (by argument) as it will find them. ``budget``: points (of
-        work-items and iterations) that may be evaluated for one access; about 40 bytes each.
-
-        Raises KeyError for an argument that is no buffer, ValueError for one that the kernel may write or for contents
-        that are shorter than its memory."""
-        return Looked(self._looking, contents, budget, self.region)
 
 
 def _of_own_memory(facts: KernelFacts, summary: KernelSummary, launch: KnownLaunch, isl_here: bool) -> Regions:

@@ -68,7 +68,7 @@ class Repeat:
 
 def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool] | None = None) -> Verdict:
     """The verdict for one dimension of the launch. ``seen`` is asked about the arguments of a memory on which groups
-    seem to meet; true says that the contents of index arrays prove them apart."""
+    seem to meet; true says that evaluating every work-item proves them apart."""
     if regions.summary.failure:
         return Verdict(dimension, (regions.summary.failure,))
     reasons = [*regions.summary.hazards, *_overlaps(regions)]

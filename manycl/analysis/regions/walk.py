@@ -1,31 +1,18 @@
-"""Where an access goes once index arrays can be looked at: all work-items of a range of groups, evaluated at once."""
+"""Where an access goes that data have no part in: all work-items of a range of groups, evaluated at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from manycl.analysis.regions.points import Array, Points
 from manycl.analysis.regions.regions import Regions
-from manycl.analysis.summary import Computed, Loop, MemoryAccess
+from manycl.analysis.summary import MemoryAccess
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What has to be known for an expression: variables of work-items and loops, and contents of arguments; ``open``
-    if it cannot be known."""
-
-    variables: frozenset[str] = frozenset()
-    arrays: frozenset[int] = frozenset()
-    open: bool = False
-
-    def __or__(self, other: Inputs) -> Inputs:
-        return Inputs(self.variables | other.variables, self.arrays | other.arrays, self.open or other.open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +23,10 @@ class Extents:
     high: Array
     group: Array
     exact: bool
-    reason: str = ""
 
 
 class NotFoundError(Exception):
-    """Where an access goes is not found out, for this reason."""
+    """Where an access goes is not found out."""
 
 
 class _WrapsError(Exception):
@@ -51,118 +37,32 @@ class _WrapsError(Exception):
         self.counter = counter
 
 
-class Looking:
-    """What could be looked at in a launch."""
-
-    def __init__(self, regions: Regions) -> None:
-        self.regions = regions
-        self.summary = regions.summary
-        self._needs: dict[str, Inputs] = {}
-
-    def accesses(self, argument: int, kind: str) -> list[MemoryAccess]:
-        """All that reads (or writes) an argument."""
-        return [a for a in self.summary.accesses if a.argument == argument and a.kind in (kind, "atomic")]
-
-    def fixed(self, argument: int) -> bool:
-        """Whether the contents of an argument stay as they are during the launch."""
-        return not self.regions.may_be_written(argument)
-
-    def needs(self, e: Expr) -> Inputs:
-        found = self._needs.get(e.key)
-        if found is None:
-            found = Inputs()
-            for name, variable in e.variables().items():
-                found |= self._unknown(name) if variable.unknown else Inputs(frozenset((name,)))
-            self._needs[e.key] = found
-        return found
-
-    def _unknown(self, name: str) -> Inputs:
-        origin = self.summary.origins.get(name)
-        if isinstance(origin, Computed):
-            return self.needs(origin.value)
-        if origin is None or origin.offset is None or origin.argument not in self.regions.buffers:
-            return Inputs(open=True)
-        if not self.fixed(origin.argument):
-            return Inputs(open=True)
-        return self.needs(origin.offset) | Inputs(arrays=frozenset((self.regions.memory(origin.argument),)))
-
-    def steered(self, access: MemoryAccess) -> bool:
-        """Whether data have a part in what an access touches."""
-        trips = [loop.trips for loop in access.loops if loop.trips is not None]
-        return any(e.unknown for e in (access.offset, access.condition, *trips))
-
-    def scope(self, access: MemoryAccess) -> frozenset[str]:
-        """Variables that have a value where an access is made."""
-        ids = (f"{kind}{d}" for kind in ("grp", "lid") for d in range(3))
-        return frozenset((*ids, *(loop.name for loop in access.loops)))
-
-    def wanted(self, argument: int, kind: str) -> tuple[int, ...]:
-        """Index arrays whose contents narrow the region of an argument; see :meth:`LaunchFacts.wanted`."""
-        if self.regions.widened(argument, kind):
-            return ()
-        found: set[int] = set()
-        for access in self.accesses(argument, kind):
-            if not self.steered(access):
-                continue
-            scope = self.scope(access)
-            offset = self.needs(access.offset)
-            if offset.open or not offset.variables <= scope or access.operation == "unknown":
-                return ()
-            found |= offset.arrays
-            for e in (*parts_of(access.condition), *(loop.trips for loop in access.loops if loop.trips is not None)):
-                needs = self.needs(e)
-                if not needs.open and needs.variables <= scope:
-                    found |= needs.arrays
-        return tuple(sorted(found))
-
-
 _AT_ONCE = 1 << 15  # work-items
 
 
 class Walk:
     """One access, made by all work-items of a range of groups."""
 
-    def __init__(
-        self,
-        looking: Looking,
-        contents: Mapping[int, Array],
-        budget: int,
-        access: MemoryAccess,
-        groups: GroupRange,
-        tagged: bool,
-    ) -> None:
+    def __init__(self, regions: Regions, budget: int, access: MemoryAccess, groups: GroupRange, tagged: bool) -> None:
         """``groups``: whose work-items. ``tagged``: by which group matters. Raises NotFoundError."""
-        self.looking, self.contents, self.budget, self.access = looking, contents, budget, access
+        self.launch, self.budget, self.access = regions.launch, budget, access
         self.groups, self.tagged = groups, tagged
         self.counters = [loop.name for loop in access.loops]
-        scope = self.looking.scope(access)
-
-        def known(e: Expr) -> bool:
-            needs = self.looking.needs(e)
-            return not needs.open and needs.variables <= scope and needs.arrays <= contents.keys()
-
-        if not known(access.offset):
-            raise NotFoundError(self.why(access.offset))
+        ids = (f"{kind}{d}" for kind in ("grp", "lid") for d in range(3))
+        scope = {*ids, *self.counters}  # variables that have a value where the access is made
+        if not access.offset.variables().keys() <= scope:
+            raise NotFoundError
         parts = parts_of(access.condition)
-        self.parts = [part for part in parts if known(part)]
-        self.trips = {loop.name: loop.trips for loop in access.loops if loop.trips is not None and known(loop.trips)}
-        self.inexact = next((self.why(part) for part in parts if not known(part)), "")
-        for loop in access.loops:
-            if not loop.exact or loop.name not in self.trips:
-                self.inexact = self.inexact or loop.reason or self.why_loop(loop)
+        self.parts = [part for part in parts if part.variables().keys() <= scope]
+        self.trips = {
+            loop.name: loop.trips
+            for loop in access.loops
+            if loop.trips is not None and loop.trips.variables().keys() <= scope
+        }
+        loops_exact = all(loop.exact and loop.name in self.trips for loop in access.loops)
+        self.exact = loops_exact and len(self.parts) == len(parts)
         self.run_through: set[str] = set()
         self.spent = 0.0  # points
-
-    def why(self, e: Expr) -> str:
-        """Why something is not known."""
-        origins = self.looking.summary.origins
-        for name, variable in e.variables().items():
-            if variable.unknown and name in origins:
-                return origins[name].reason
-        return "a subscript that cannot be followed"
-
-    def why_loop(self, loop: Loop) -> str:
-        return self.why(loop.trips) if loop.trips is not None else f"the loop in line {loop.line}"
 
     def reach(self) -> Extents:
         while True:
@@ -175,7 +75,7 @@ class Walk:
     def walk(self, expanded: set[str]) -> Extents:
         """All points, some work-groups at a time: what is in the caches is evaluated several times faster."""
         everything = (self.access.offset, *self.parts, *self.trips.values())
-        needed = {name for e in everything for name in self.looking.needs(e).variables}
+        needed = {name for e in everything for name in e.variables()}
         if self.tagged:
             needed.add(f"grp{self.groups.dimension}")
         found = []
@@ -187,7 +87,7 @@ class Walk:
             points = self.work_items(needed, some)
             found.append(self.visited(points, expanded))
         low, high, group = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return Extents(low, high, group, not self.inexact, self.inexact)
+        return Extents(low, high, group, self.exact)
 
     def visited(self, points: Points, expanded: set[str]) -> tuple[Array, Array, Array]:
         """The bytes that some work-items touch, and their groups."""
@@ -207,10 +107,10 @@ class Walk:
             moves = name in self.access.offset.variables()
             try:
                 low, high = self.bounds(points, name)
-            except NotFoundError as error:
+            except NotFoundError:
                 if moves:
                     raise
-                self.inexact = self.inexact or str(error)
+                self.exact = False
                 continue
             points = points.at(f"{name} from", low).at(f"{name} to", high)
             if moves:
@@ -254,17 +154,17 @@ class Walk:
         """Values that must be known everywhere, or where ``runs`` is true."""
         found = points.of(e)
         if found.bad is not None and points.count and (found.bad if runs is None else found.bad & runs).any():
-            raise NotFoundError("an element outside of its array decides")
+            raise NotFoundError
         return found.values
 
     def afford(self, count: float) -> None:
         self.spent += count
         if self.spent > self.budget:
-            raise NotFoundError(f"looking takes more than {self.budget} points")
+            raise NotFoundError
 
     def work_items(self, needed: set[str], groups: GroupRange) -> Points:
         """The work-items of some groups, as far as their ids matter."""
-        ends = self.looking.regions.launch.ids_of(groups)
+        ends = self.launch.ids_of(groups)
         names = [f"{kind}{d}" for kind in ("grp", "lid") for d in (2, 1, 0)]
         axes = [n for n in names if n in needed]
         lengths = tuple(ends[n][1] - ends[n][0] + 1 for n in axes)
@@ -272,20 +172,20 @@ class Walk:
         for place, name in enumerate(axes):
             line = np.arange(ends[name][0], ends[name][1] + 1, dtype=np.int64)
             variables[name] = line.reshape(*(-1 if i == place else 1 for i in range(len(axes))))
-        return Points(self.looking.summary.origins, self.contents, variables, lengths)
+        return Points({}, {}, variables, lengths)
 
     def filtered(self, points: Points, parts: Sequence[Expr]) -> tuple[Points, list[Expr]]:
         """The points where the conditions hold of which all is known, and the other conditions."""
         rest = []
         for part in parts:
-            if not self.looking.needs(part).variables <= points.variables.keys():
+            if not part.variables().keys() <= points.variables.keys():
                 rest.append(part)
                 continue
             found = points.of(part)
             mask = found.values.astype(bool)
             if not found.whole and points.count:
                 assert found.bad is not None
-                self.inexact = self.inexact or "an element outside of its array decides"
+                self.exact = False
                 mask = mask | found.bad
             points = points.where(np.asarray(mask))
         return points, rest
@@ -296,10 +196,6 @@ class Walk:
         """Counters whose values have to be run through one by one."""
         found = set(self.run_through)
         parts = [part for part in self.parts if part.variables().keys() & set(self.counters)]
-        for e in (self.access.offset, *self.parts, *self.trips.values()):
-            for variable in e.variables().values():
-                if variable.unknown:
-                    found |= self.looking.needs(variable).variables & set(self.counters)
         for trips in self.trips.values():
             found |= trips.variables().keys() & set(self.counters)
         for name in self.counters:
@@ -340,7 +236,7 @@ class Walk:
                 gap, factor = x.substitute(found[0], {name: x.ZERO}), found[1]
             except x.UndefinedError:
                 continue
-            if not self.looking.needs(gap).variables <= points.variables.keys():
+            if not gap.variables().keys() <= points.variables.keys():
                 continue
             start = self.sure(points, gap)
             if factor > 0:  # factor * k + start > 0
@@ -348,7 +244,7 @@ class Walk:
             elif factor < 0:
                 highs.append(start if factor == -1 else (start - 1) // -factor + 1)
         if not highs:
-            raise NotFoundError("a loop without a bound that is known")
+            raise NotFoundError
         high = highs[0]
         for other in highs[1:]:
             high = np.minimum(high, other)

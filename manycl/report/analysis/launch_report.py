@@ -111,18 +111,11 @@ def _region(view: LaunchView, region: Footprint, everything: bool) -> list[str]:
         words.append("exactly the set that is computed, which these boxes contain")
     else:
         words.append(f"at most: {named(region.reason, view.found.facts)}")
-        words += _lookable(view, region)
     boxes = [box_words(box, argument.size) for box in region.boxes]
     if len(boxes) == 1:
         return [f"  {verb} {argument.name}  {boxes[0]}  {', '.join(words)}"]
     rows = [f"      {box}" for box in boxes]
     return [f"  {verb} {argument.name}  {len(boxes)} pieces, {', '.join(words[1:])}", *cut(rows, everything)]
-
-
-def _lookable(view: LaunchView, region: Footprint) -> list[str]:
-    arrays = view.found.wanted(region.argument, region.kind)
-    names = ", ".join(view.found.facts.arguments[i].name for i in arrays)
-    return [f"narrowed by looking at {names}"] if arrays else []
 
 
 def _verdicts(view: LaunchView, everything: bool) -> list[str]:
@@ -203,5 +196,4 @@ def _region_dict(view: LaunchView, region: Footprint) -> dict[str, Any]:
         "tight": region.tight,
         "exact": region.exact,
         "reason": named(region.reason, view.found.facts),
-        "narrowed_by": [view.found.facts.arguments[i].name for i in view.found.wanted(region.argument, region.kind)],
     }

@@ -55,8 +55,8 @@ launch of 64 work-items in 4 work-groups of 16
   s: 64 elements, 64 B (the smallest size that holds its accesses)
 
 work-groups 0 to 1 of 4 along dimension 0
-  reads  bins  [0, 16)  interval, 64 B (100.0 %), at most: contents of s read in line 99, narrowed by looking at s
-  writes bins  [0, 16)  interval, 64 B (100.0 %), at most: contents of s read in line 99, narrowed by looking at s
+  reads  bins  [0, 16)  interval, 64 B (100.0 %), at most: contents of s read in line 99
+  writes bins  [0, 16)  interval, 64 B (100.0 %), at most: contents of s read in line 99
   reads  s  [0, 32)  interval, 32 B (50.0 %), exact
 
 dimension 0 splits if copies are merged: bins by add
@@ -160,7 +160,6 @@ def test_a_launch_as_json(file: str, capsys: pytest.CaptureFixture[str]) -> None
         "tight": True,
         "exact": True,
         "reason": "",
-        "narrowed_by": [],
     }
     assert touched.keys() == {("c", "write"), ("a", "read"), ("b", "read")}
     assert found == {
