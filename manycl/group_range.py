@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+GROUP = 256
+"""Work-items in a work-group of manycl's own kernels; a smaller power of two where a row of an array is shorter."""
+
 
 class GroupRange(NamedTuple):
     """The work-groups from number ``first`` to ``first + count - 1`` along a dimension of an NDRange, and all of them

@@ -15,6 +15,8 @@ from typing import NewType
 
 HOST = 0
 """Index of the host's memory. A device that shares it has ``memory == HOST``; the others number from 1."""
+HOST_BIT = 1 << HOST
+"""The host's memory in a mask of memories, which has a bit for each."""
 
 DeviceIndex = NewType("DeviceIndex", int)
 """Place of a device in :attr:`Machine.devices` (``plan.ON_HOST``: the host's)."""

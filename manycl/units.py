@@ -9,6 +9,14 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+PAGE = 4096
+"""Bytes of a page of memory: a multiple of any device's alignment of sub-buffers (CL_DEVICE_MEM_BASE_ADDR_ALIGN), and
+the least that is worth locking."""
+ELEMENT = 128
+"""Bytes of the largest element of OpenCL C (``double16``): no type is aligned to more."""
+LARGEST = 1 << 62
+"""More bytes, or points, than anything has: two of them are summed in 64 bits."""
+
 _DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _SMALL = {"": 0, "m": -3, "u": -6, "\N{MICRO SIGN}": -6, "\N{GREEK SMALL LETTER MU}": -6, "n": -9}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}

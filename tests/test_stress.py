@@ -129,7 +129,7 @@ def open_queue(memories: str, patch: pytest.MonkeyPatch) -> mc.Queue:
         patch.setattr(devices, "shares_host_memory", lambda _: next(answers))
     if memories == "staged":
         patch.setattr(staging, "STAGE_FROM", 1)
-        patch.setattr(host_memory, "PIN_FROM", 1 << 40)
+        patch.setattr(host_memory, "PAGE", 1 << 40)
         patch.setattr(staging, "CHUNK", 1024)
     by_hand = {"slowed": "cpu/2#0,cpu/2#1@2", "mixed": "opencl/4", "staged": "opencl/4"}
     return mc.Queue(by_hand.get(memories, "cpu/4"))

@@ -17,11 +17,11 @@ from manycl.analysis.regions import bounds
 from manycl.analysis.regions.bounds import Outside
 from manycl.analysis.regions.counted import CountedRegions
 from manycl.analysis.regions.hazards import Repeat, Verdict, repeat, split
-from manycl.analysis.regions.regions import RANGES_KEPT, Footprint, Regions, checked
+from manycl.analysis.regions.regions import Footprint, Regions, checked
 from manycl.analysis.summary import KernelSummary
 from manycl.group_range import GroupRange
 from manycl.region import Box
-from manycl.utilities.kept import Kept
+from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LaunchFacts:
         self.launch = launch
         self.summary: KernelSummary = interpret(unit, facts, launch) if summary is None else summary
         self.unanswered = 0
-        self._found: Kept[tuple[object, ...], Any] = Kept(RANGES_KEPT)
+        self._found: Kept[tuple[object, ...], Any] = Kept(MANY)
         self._asked: dict[tuple[object, ...], int] = {}  # what had no answer: few
 
     @cached_property

@@ -28,6 +28,7 @@ from manycl.graph.launch import beyond, check_element_type, check_ndrange, find_
 from manycl.graph.versions.versions import all_versions, check_same_arguments
 from manycl.graph.work_groups import ungathered
 from manycl.utilities.checked import checked
+from manycl.utilities.kept import MANY
 from manycl.utilities.shown import html
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]
 Bounds = tuple[str | int, str | int]
 
-_KEPT = 4096  # NDRanges, scalars and cached launches that are kept, of each at most
 _ANYWHERE = ""  # the default of a call's device (Python has one empty string)
 
 
@@ -310,7 +310,7 @@ class Kernel:
             excess = "; ".join([beyond(launch, device) for device in devices])
             hint = "choose a smaller work-group, or less local memory"
             raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
-        if LocalArg not in map(type, launch.args) and len(queue.roomy) < _KEPT:
+        if LocalArg not in map(type, launch.args) and len(queue.roomy) < MANY:
             queue.roomy.add((self._key, launch.local_size))
 
     def _check_sizes(self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool) -> NDRange:
@@ -325,7 +325,7 @@ class Kernel:
             size = tuple(g * w for g, w in zip(count, local_size, strict=True))
         sizes = check_ndrange(self.facts, size, local_size)
         if type(global_size) is tuple and not g_times_l and (local_size is None or type(local_size) is tuple):
-            if len(self._ndranges) >= _KEPT:  # a plain dictionary: every call reads it
+            if len(self._ndranges) >= MANY:  # a plain dictionary: every call reads it
                 self._ndranges.clear()
             self._ndranges[global_size, local_size] = sizes
         return sizes
@@ -449,7 +449,7 @@ class Kernel:
         except LaunchError as error:
             raise LaunchError(f"kernel {self.name}: {error.message}", hint=error.hint) from None
         # 0.0 and -0.0 are equal but not the same bytes: zeros are not remembered
-        if isinstance(value, (int, float, np.number)) and value != 0 and len(self._scalars) < _KEPT:
+        if isinstance(value, (int, float, np.number)) and value != 0 and len(self._scalars) < MANY:
             self._scalars[fact.index, type(value), value] = data
         return data
 

@@ -30,6 +30,7 @@ from manycl.run.graph_cache.learners import Learners
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves, DeviceSlows, How
 from manycl.utilities.checked import checked
 from manycl.utilities.interrupts import Uninterrupted, uncollected
+from manycl.utilities.kept import FEW
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.array_queue import ArrayOperations, ArrayQueue
@@ -39,7 +40,6 @@ if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devic
     from manycl.run.session.session import Session
 
 Value = TypeVar("Value")
-_SHAPES = 64  # shapes that are remembered
 
 
 @checked("add", "empty", "give", "move", "uses")
@@ -203,7 +203,7 @@ class Queue(CollectingQueue):
         extents = shape, dtype, wanted, of, size_of(wanted, of)
         is_fixed = type(shape) is int or (type(shape) is tuple and all(type(extent) is int for extent in shape))
         if is_fixed and isinstance(dtype, (type, np.dtype, str)):
-            if len(self._extents) >= _SHAPES:
+            if len(self._extents) >= FEW:
                 self._extents.clear()
             self._extents[id(shape)] = extents
         return extents

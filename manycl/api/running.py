@@ -25,6 +25,7 @@ from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.recovery.device_events import DeviceEvents, DeviceLeaves
 from manycl.run.streams.eager_rule import SUBMITTED, Decision, Facts, Need, decide
 from manycl.utilities.interrupts import Uninterrupted
+from manycl.utilities.kept import FEW
 from manycl.utilities.logs import logger
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
@@ -40,8 +41,6 @@ ROOM = 256 << 20
 """Bytes of new arrays since the queue was last waited for, after which it checks whether most of them are kept alive
 only by commands that are enqueued; more where all memories are large."""
 _ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them
-STRETCHES = 64
-"""Runs before the last one that a queue's trace has, at most. A long program is cut into such runs at the horizon."""
 
 
 class RunningQueue(Waits):
@@ -451,7 +450,7 @@ class RunningQueue(Waits):
     def _begin(self) -> None:
         """Note that a run begins."""
         is_followed, self._is_followed = self._is_followed, False
-        self._past = (*self._past, self._result)[-STRETCHES:] if is_followed and self._result is not None else ()
+        self._past = (*self._past, self._result)[-FEW:] if is_followed and self._result is not None else ()
         self._result = self._trace = None
 
     def _end_waited(self) -> None:

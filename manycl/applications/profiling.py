@@ -25,8 +25,8 @@ from manycl.model.work import implementation
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.session.session import Session
+from manycl.utilities.kept import ENOUGH
 
-RUNS = 3  # of each launch on each device: the first, and two that agree or of which the smaller counts
 _TOGETHER = (Fraction(1, 2), Fraction(3, 4), Fraction(1, 4), Fraction(5, 8), Fraction(1, 8))
 _ALONE = (Fraction(1, 2), Fraction(1, 4))
 _LEAST = 2  # a symbol's value below which it is not varied
@@ -153,7 +153,7 @@ def _on_device(
     name = session.machine.devices[device].name
     begin, runs, first = time.monotonic(), 0, 0.0
     problem = session.problem(graph)
-    missing = RUNS - _known(session, problem, device)
+    missing = ENOUGH - _known(session, problem, device)
     if missing <= 0:
         return ProfileStep(parameters, name, "known", version=edition)
     try:
@@ -176,9 +176,9 @@ def _on_device(
 
 
 def _known(session: Session, problem: Problem, device: DeviceIndex) -> int:
-    """How often the launch that was measured least on a device has been measured there (RUNS: nothing is missing)."""
+    """How often the launch that was measured least on a device has been measured there (ENOUGH: nothing is missing)."""
     place = session.machine.devices[device]
-    least = RUNS
+    least = ENOUGH
     for node, task in enumerate(problem.graph.nodes):
         if isinstance(task, Launch) and device in problem.allowed(node):
             chosen = implementation(task, place.kind)

@@ -23,7 +23,7 @@ from manycl.graph.versions.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.region import NOTHING, Box, Region, union
-from manycl.utilities.kept import Kept
+from manycl.utilities.kept import MANY, Kept
 
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from manycl.analysis.texts.rewrite import SubKernel
 
 
-RANGES_KEPT = 4096  # of a launch
 _known: Kept[Hashable, Division] = Kept(256)
 _shared: Kept[Hashable, Division] = Kept(256)  # by launches whose buffers are named by their places
 
@@ -132,9 +131,9 @@ class Division:
         self.operations = self._operations(verdict.merges)
         # of which this is another, and its keys here
         self._common: tuple[Division, Mapping[BufferKey, BufferKey]] | None = None
-        self._access: Kept[tuple[int, int], dict[BufferKey, Access]] = Kept(RANGES_KEPT)
-        self._alike: Kept[Hashable, tuple[Region, bool]] = Kept(RANGES_KEPT)
-        self._hulls: Kept[tuple[int, int], tuple[dict[BufferKey, Access] | None]] = Kept(RANGES_KEPT)
+        self._access: Kept[tuple[int, int], dict[BufferKey, Access]] = Kept(MANY)
+        self._alike: Kept[Hashable, tuple[Region, bool]] = Kept(MANY)
+        self._hulls: Kept[tuple[int, int], tuple[dict[BufferKey, Access] | None]] = Kept(MANY)
 
     def on(self, launch: Launch, keys: Mapping[BufferKey, BufferKey]) -> Division:
         """The same of a launch that differs in its buffers only: ``keys[b]`` instead of b."""
@@ -144,7 +143,7 @@ class Division:
         made.launch = with_work_groups(launch)
         made.sizes = {keys[key]: size for key, size in self.sizes.items()}
         made.operations = {keys[key]: atomic for key, atomic in self.operations.items()}
-        made._access, made._hulls, made._alike = Kept(RANGES_KEPT), Kept(RANGES_KEPT), self._alike
+        made._access, made._hulls, made._alike = Kept(MANY), Kept(MANY), self._alike
         made._common = self, keys
         return made
 

@@ -21,9 +21,10 @@ from manycl.model.occupancy import LaunchRange, RangeCosts, learned, waves_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
 from manycl.model.slices import shipped
-from manycl.model.transfer import TransferModel
+from manycl.model.transfer import COPYING, TransferModel
 from manycl.model.trips import trip_count
 from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, product, work_of
+from manycl.utilities.kept import MANY
 from manycl.utilities.unforeseen import told
 
 __all__ = ["Estimate", "History", "ModelEstimates"]
@@ -186,7 +187,7 @@ class ModelEstimates(Estimates):
             return self._transfers.seconds(nbytes, source, target)
         except Exception as error:
             told(error, "predicting a transfer")
-            return nbytes / _GUESSED_BANDWIDTH if source != target else 0.0
+            return nbytes / COPYING if source != target else 0.0
 
     def traffic(self, node: int, device: DeviceIndex) -> float:
         """Return the bytes that a launch moves if everything touched before is still in a cache
@@ -306,7 +307,6 @@ def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
 
 _GUESSED, _REACH = 1e-3, 100.0  # seconds of a guess, and how many times longer or shorter it may be
 _MOVING = 2.0  # factor by which a copy may take longer or shorter than its bytes say
-_GUESSED_BANDWIDTH = 10e9  # bytes per second
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:
@@ -321,11 +321,8 @@ def launch_kind(launch: Launch) -> tuple[object, ...]:
 
 # Sizes of the first slices of a launch that was never measured, by its features.
 
-SLICES_KEPT = 256
-"""The number of launches on kinds of devices whose first slices are cached; our own choice."""
 
-
-@lru_cache(SLICES_KEPT)
+@lru_cache(MANY)
 def first_slice(
     launch: Launch, version: int | None, kind: str, sizes: tuple[tuple[BufferKey, int], ...]
 ) -> float | None:

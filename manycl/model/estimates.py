@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from manycl.machine import DeviceIndex
 from manycl.model.occupancy import LaunchRange
+from manycl.model.transfer import CHUNK
 
 Ends = tuple[int, int]
 """The source and target memory of a transfer."""
-LARGE = 1 << 24
-"""Bytes of a transfer of which latency is a small part (our own choice)."""
 
 
 class Estimates(ABC):
@@ -120,7 +119,8 @@ class Wrapped(Estimates):
 
 def for_each_byte(known: Estimates, source: int, target: int) -> float:
     """Return the seconds that each further byte of a large transfer between two memories takes."""
-    return (known.transfer(2 * LARGE, source, target) - known.transfer(LARGE, source, target)) / LARGE
+    nbytes = 2 * CHUNK  # of so many, latency is a small part
+    return (known.transfer(2 * nbytes, source, target) - known.transfer(nbytes, source, target)) / nbytes
 
 
 # Devices that take longer, or less long, than was measured, as a device event or a run has found.

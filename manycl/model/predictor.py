@@ -22,14 +22,13 @@ from manycl.analysis.costs.cost import Work
 from manycl.graph.graph import Buffer, BufferKey, Launch, Version
 from manycl.graph.versions.versions import preferred
 from manycl.machine import Device, DeviceIndex, Machine
-from manycl.model.counts import Counts
+from manycl.model.counts import EACH, Counts
 from manycl.model.history.history import History, Shape, identity, kernel_key, lone
 from manycl.model.history.measured import SOURCE
 from manycl.model.prior import MEASURED, NO_CORRECTION, Correction, correction, prior, ratio, scaled
 from manycl.model.work import IMPOSSIBLE, Estimate, product, work_of
 
 _POOR = 9.0  # spread of a model's estimate from which the scaled guess is considered as well
-_OTHERS = 8  # launches that it is scaled by: the latest ones
 _INDEPENDENT = 4  # launches of a kernel from which on its models can contradict a single measurement
 
 
@@ -188,7 +187,7 @@ class _Case:
         out = []
         device = self.place.device
         known = self.here.launches if self.here is not None else {}
-        for shape, series in islice(reversed(known.items()), _OTHERS):
+        for shape, series in islice(reversed(known.items()), EACH):
             if shape != self.shape and series.count:
                 guess = self.place.guess(_resized(self.counted, shape))
                 found = ratio(series.typical * device.slowdown, guess, device)

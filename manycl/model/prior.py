@@ -61,9 +61,8 @@ _CACHED, _FASTER = 1 << 20, 2.0
 _DOUBLE = 2.0  # plain operations that one of double precision is worth
 _DIVISION = 4.0  # plain operations that a division is worth
 _COUNTED = 4.0  # factor by which a roofline of counted operations may be off: caches, latencies, vector units
-_PARTLY = 8.0  # factor where counts rest on an assumption: branches and loops that data decide
 _ASSUMED = 30.0  # factor where all operations are assumed
-_ESTIMATED = 3.0  # factor that a device's estimated numbers add to any of them
+_ESTIMATED = 3.0  # factor that a device's estimated numbers add to any of them, and scaling by another size or device
 _ENOUGH = 5  # kernels from which earlier comparisons replace these factors
 FACTOR_LIMIT = 1000.0  # the largest factor by which a guess is scaled or corrected, up or down
 
@@ -106,7 +105,7 @@ def prior(
         operations += work.scattered * _SCATTERED * device.flops / (device.compute_units * device.clock)
     if plain:
         operations *= 2.0 / _weighed(_PRODUCT, how)
-    words, reach = ("counted", _COUNTED) if work.exact else ("partly counted", _PARTLY)
+    words, reach = ("counted", _COUNTED) if work.exact else ("partly counted", 2 * _COUNTED)
     if not operations:
         operations, words, reach = OPERATIONS_PER_ITEM * work.cost, "assumed", _ASSUMED
     body = max(operations / usable, work.global_bytes / bandwidth) * device.slowdown
@@ -137,16 +136,13 @@ def weight(operation: str, device: str) -> float:
     return max(1.0, found) * _DIVISION if what == "div" else found
 
 
-_SCALED = 3.0  # factor by which a guess may be off that was scaled by a measurement of another size or device
-
-
 def scaled(guess: Estimate, device: Device, ratios: Sequence[float], source: str) -> Estimate:
     """Return a guess multiplied by the same kernel's ratio of measured to guessed time elsewhere (the ratios' median,
     within 1/1000 to 1000); the launch overhead is left as it is."""
     factor = min(FACTOR_LIMIT, max(1.0 / FACTOR_LIMIT, median(ratios)))
     overhead = min(device.launch_overhead, guess.seconds)
     seconds = overhead + (guess.seconds - overhead) * factor
-    return Estimate(seconds, seconds / _SCALED, seconds * _SCALED, source, None, len(ratios))
+    return Estimate(seconds, seconds / _ESTIMATED, seconds * _ESTIMATED, source, None, len(ratios))
 
 
 def ratio(measured: float, guess: Estimate, device: Device) -> float | None:

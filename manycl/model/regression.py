@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.model.work import Estimate, around, beyond
+from manycl.utilities.kept import ENOUGH
 
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_SAMPLES = 3  # different launches, at least
 _CANDIDATES = 400  # the most sets of samples to start from; all of them up to 14 samples
 _TYPICAL = 3.5  # robust standard deviations within which a sample is used
 _LEAST_SCATTER = 0.002  # relative; samples closer than this to a fit are never refused
@@ -76,7 +76,7 @@ def fit(samples: Sequence[Sample]) -> Regression | None:
     import numpy as np
 
     kept = sorted(s for s in samples if min(s) > 0 and all(map(math.isfinite, s)))
-    if len({(s.work_items, s.cost) for s in kept}) < MIN_SAMPLES:
+    if len({(s.work_items, s.cost) for s in kept}) < ENOUGH:
         return None
     data = np.array(kept, dtype=np.float64)
     rows = np.column_stack([data[:, 1], data[:, 0], np.ones(len(kept))]) / data[:, 2:3]

@@ -20,7 +20,6 @@ from manycl.model.slices import ForestSlices, LinearSlices, Predictors, SliceMod
 
 TREES = 50  # trees of the random forest
 DEPTH = 2  # depth of a tree, at most
-SEED = 0  # seed of the random forest
 FEATURES: Mapping[str, tuple[str, ...]] = {"cpu": CPU, "gpu": GPU}
 
 
@@ -88,7 +87,7 @@ def _linear(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> LinearSlices:
 
 
 def _forest(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> ForestSlices:
-    forest = _library().ensemble.RandomForestRegressor(n_estimators=TREES, max_depth=DEPTH, random_state=SEED)
+    forest = _library().ensemble.RandomForestRegressor(n_estimators=TREES, max_depth=DEPTH, random_state=0)
     forest.fit(x, np.log(y))
     return ForestSlices(tuple(_tree(one.tree_, 0) for one in forest.estimators_))
 

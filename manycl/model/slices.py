@@ -22,10 +22,11 @@ from typing import Any
 
 from manycl.analysis.costs.features import CPU, GPU, Features
 from manycl.errors import ManyclError
+from manycl.units import LARGEST
+from manycl.utilities.kept import ENOUGH
 from manycl.utilities.unforeseen import told
 
 FORMAT = 1  # version of the JSON files
-_LOWEST, _HIGHEST = 1.0, 2.0**62  # points that a model may predict
 
 
 class SliceError(ManyclError):
@@ -98,7 +99,7 @@ def _leaf(tree: Tree, given: Sequence[float]) -> float:
 
 
 def _bounded(points: float) -> float:
-    return min(max(points, _LOWEST), _HIGHEST)
+    return min(max(points, 1.0), float(LARGEST))
 
 
 SliceModel = LinearSlices | ForestSlices
@@ -216,10 +217,6 @@ def cached_slice(points: int, nbytes: int, cache: int, group: int = 1) -> int:
     return min(max(fitting // group, 1) * group, points)
 
 
-MEASURED = 3
-"""Slices from which the cost of a slice follows."""
-
-
 def measured_cost(taken: Sequence[tuple[int, float]]) -> tuple[float, float] | None:
     """Return the seconds that a slice takes beside its work, and points per second; None where too few slices were
     measured (``taken``: the points and seconds of each), or all had one size.
@@ -228,7 +225,7 @@ def measured_cost(taken: Sequence[tuple[int, float]]) -> tuple[float, float] | N
     1950; Sen, 1968), so that up to 29 % of disturbed measurements do not matter.
     """
     pairs = [(t2 - t1) / (n2 - n1) for (n1, t1), (n2, t2) in combinations(taken, 2) if n1 != n2]
-    if len(taken) < MEASURED or not pairs:
+    if len(taken) < ENOUGH or not pairs:
         return None
     slope = median(pairs)
     if slope <= 0.0:  # measurements scatter more than sizes differ

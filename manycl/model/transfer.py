@@ -103,6 +103,18 @@ class TransferModel:
 # uploaded sooner. Here measuring a link tries the smaller sizes; else the transfers of runs tell.
 
 
+COPYING = 4e9
+"""Bytes per second at which the host copies, and a link moves, where nothing is known (measured: 4 to 13)."""
+TINY = 1 << 14
+"""Bytes up to which a transfer takes hardly more than its latency, and longer to enqueue than to move: enqueueing takes
+30 us, in which a link of 6 GB/s moves twelve times as many bytes. Drivers take so few with the command."""
+SMALL = 1 << 16
+"""Bytes that a link moves while the next command is enqueued, and in less time than a launch is analysed. Smaller
+transfers go in the kernels' own queues: there nothing has to wait for another queue, and downloads do not wait for
+large uploads, behind which NVIDIA's driver puts them in any other queue (measured with an H200)."""
+LARGE = 1 << 20
+"""Bytes from which a transfer tells the bandwidth of a link, and is worth a command, a queue or locked memory of its
+own: a command that waits for another queue waits some 40 us longer (NVIDIA's driver)."""
 CHUNK = 8 << 20
 """Bytes of a chunk where nothing is known of a machine's links."""
 SIZES = tuple(1 << n for n in range(18, 27))

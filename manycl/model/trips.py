@@ -18,14 +18,14 @@ from manycl.graph.graph import Argument, Launch, Version
 from manycl.graph.launch import TYPES
 from manycl.graph.versions.host_version import analysed
 from manycl.utilities.disk_cache import DiskRecords
-from manycl.utilities.kept import Kept
+from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.analysis.symbolic.expr import Expr
 
 _answers = DiskRecords("costs", 16 << 20, CODE)
-_known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # by kernel
+_known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(MANY)  # by kernel
 
 
 class TripCount(NamedTuple):

@@ -20,7 +20,7 @@ def how_many(problem: Problem, makespan: float) -> int:
     if problem.foresee is None or not problem.splits:
         return 0
     cells = max(1, len(problem.graph) * len(problem.machine.devices))
-    worth = min(PLANNING.foreseen_cells, PLANNING.foreseen_runs * makespan / PLANNING.foreseen_cell)
+    worth = min(PLANNING.most, PLANNING.foreseen_runs * makespan) / PLANNING.planned_cell
     return min(PLANNING.foreseen, int(worth / cells))
 
 

@@ -23,8 +23,9 @@ from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 
 SHORTEST = 20e-3
-"""Seconds of the longest share, at least. For shorter launches it matters how soon the host learns of each packet's end
-(simulated: 1 % longer for 20 ms, 10 to 20 % for 1 ms)."""
+"""Seconds of the longest share, or of the rest of a run, from which moving shares, or planning anew, is considered. For
+shorter launches it matters how soon the host learns of each packet's end (simulated: 1 % longer for 20 ms, 10 to 20 %
+for 1 ms)."""
 LOST = 1.5
 """The part by which a launch takes longer, for each part by which its times are off (simulated)."""
 AT_MOST = 0.6
@@ -35,8 +36,6 @@ PACKETS = 16
 ENDINGS = 3
 """Packets of a device whose launches can end early: it takes all of its share at once, and others steal a few
 (simulated and measured: 2 packets in all for two devices that end together, up to 7 where times are off)."""
-DECIDING = 40e-6
-"""Seconds of deciding about a packet, beside those that the device itself needs to start it."""
 ENQUEUING = 0.25e-3
 """Seconds of a processor's core that a packet costs devices that are processors themselves: the thread that decides and
 enqueues it is woken for it (measured with two native devices, on two cores)."""
@@ -117,7 +116,7 @@ def _cost(problem: Problem, task: Launch, ranges: Sequence[Assignment]) -> float
     devices = [problem.machine.devices[d] for d in sorted({a.device for a in ranges})]
     in_order = is_in_order(task, ranges[0].range.dimension)
     packets = [ENDINGS if in_order and d.shortens and d.memory == HOST else PACKETS for d in devices]
-    cost = max(n * (DECIDING + d.launch_overhead) for n, d in zip(packets, devices, strict=True))
+    cost = max(n * (problem.handover + d.launch_overhead) for n, d in zip(packets, devices, strict=True))
     if all(d.kind == "cpu" for d in devices):
         cost += sum(packets) * ENQUEUING / max(1, sum(d.compute_units for d in devices))
     return cost

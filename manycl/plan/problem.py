@@ -22,6 +22,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.split import Split
 from manycl.plan.tuning import PLANNING
 from manycl.region import NOTHING
+from manycl.utilities.kept import MANY
 
 
 class Part(NamedTuple):
@@ -38,6 +39,8 @@ BufferRange = tuple[BufferKey, int, int]
 HANDOVER = 50e-6
 """Seconds of a handover from device to device, until it was measured (36-52 us with PoCL on two cores, 110 between two
 H200)."""
+ENQUEUING = 20e-6
+"""Seconds in which the engine decides on a command and enqueues it."""
 
 
 MOST_QUEUES = 64  # for kernels, of one device
@@ -464,7 +467,7 @@ class Looks:
                 return False
             if kinds or more:
                 self.saved = 0.0
-            if len(self.kinds) + len(kinds) > PLANNING.looks:
+            if len(self.kinds) + len(kinds) > MANY:
                 self.kinds.clear()
                 self.kernels.clear()
             self.kinds |= kinds

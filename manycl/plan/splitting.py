@@ -26,7 +26,7 @@ from manycl.plan.split import Along, AnalysedSplits, Slice, Split
 from manycl.plan.tuning import PLANNING
 from manycl.region import union
 from manycl.utilities.disk_cache import DiskCache
-from manycl.utilities.kept import Kept
+from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:  # these import islpy
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # these import islpy
 ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # cost of an operation of a kind, in additions
 
-_known: Kept[object, Split | str] = Kept(4096)  # by launch, with buffers named by their positions in it
+_known: Kept[object, Split | str] = Kept(MANY)  # by launch, with buffers named by their positions in it
 _answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan/"))
 
 

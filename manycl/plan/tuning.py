@@ -17,18 +17,16 @@ class PlanningTuning(NamedTuple):
     share: float = 0.05
     """The part of the predicted makespan that planning may take beside list scheduling."""
     most: float = 1.0
-    """Seconds that planning may take, where no option says otherwise."""
+    """Seconds that planning may take, where no option says otherwise. A graph that runs once, and takes less by a rough
+    guess, is planned in no other way: counting operations takes a tenth of that."""
     repeated: float = 2.0
     """Seconds that analysing how kernels may be split may take at once for a graph that will run again and again."""
-    brief_graph: float = 1.0
-    """Seconds by a rough guess below which a graph that runs once is not planned in any other way: counting operations
-    takes a tenth of that."""
     gain: float = 0.1
     """The part of the makespan of whole kernels that dividing has to gain by prediction, in a graph that runs again."""
     gained: float = 0.5e-3
     """The seconds that it has to gain."""
     near: float = 1.5
-    """Times as long as the plan that is predicted to be the fastest that a rival may take."""
+    """Times as long as the fastest plan that a rival may be predicted to take, and that another plan is let run."""
     looking: float = 0.25
     """The part of the predicted makespans so far that the analysis may take for other graphs."""
     coarse: float = 15e-6
@@ -46,7 +44,8 @@ class PlanningTuning(NamedTuple):
     hidden: float = 0.02
     """The part of the predicted makespan of one device that its transfers must exceed for hiding them to pay."""
     worth: float = 2.0
-    """Handovers: a kernel that takes less is not worth splitting, nor are ranges worth cutting for less."""
+    """Handovers: a kernel that takes less is not worth splitting, nor are ranges worth cutting for less. Dividing one
+    that takes less than twice as many may not pay, although that is predicted to end it earlier."""
 
     # analysing how launches may be split (``benchmarks/stages.py analysis`` measures the seconds)
     first_look: float = 0.5
@@ -60,21 +59,16 @@ class PlanningTuning(NamedTuple):
     step_look: float = 12e-6
     """Seconds of a step of a kernel's abstract run, which each kind of launch repeats here, beside isl's work."""
     planned_cell: float = 5e-4
-    """Seconds of planning, compiling and trying a plan that divides, for a cell (``benchmarks/everyday.py``)."""
-    looks: int = 4096
-    """Kinds of launches that are remembered as analysed."""
+    """Seconds of planning, compiling and trying a plan that divides, for a cell (``benchmarks/everyday.py``); and of
+    foreseeing one, which takes 0.1 to 1 ms."""
     nearly_all: float = 0.9
     """The part of a buffer from which a group's slice (plan/splitting.py), or a window, counts as all of it."""
 
     # plans foreseen by the engine (``simulate_10000_s`` of ``benchmarks/planning.py``)
     foreseen: int = 8
     """The most plans that are foreseen in one planning."""
-    foreseen_cells: int = 2000
-    """The most cells that are foreseen in one planning, of all plans together."""
     foreseen_runs: int = 20
-    """Runs whose seconds foreseeing may take."""
-    foreseen_cell: float = 5e-4
-    """Seconds of foreseeing for a cell: 0.1 to 1 ms."""
+    """Runs whose seconds foreseeing may take, as far as planning may."""
     nearly: float = 1.15
     """Times as long as the shortest estimate that a plan may take to be tried."""
 
@@ -97,10 +91,6 @@ class PlanningTuning(NamedTuple):
     # balance (``manycl bench mkmd``)
     short: float = 0.02
     """The part of the longest kernel's time below which a kernel may come first."""
-    brief: float = 4.0
-    """Handovers: it may not pay to divide a shorter kernel, although that is predicted to end it earlier."""
-    whole_effort: int = 6000
-    """Nodes that the local search of ``portfolio`` may place, where no kernel may be split."""
     congested: float = 0.5
     """The part of the host's memory bandwidth above which plans without the devices in that memory are tried, too."""
     gaps: int = 3
@@ -109,8 +99,9 @@ class PlanningTuning(NamedTuple):
     # mkmd (``manycl bench mkmd``)
     steps: int = 100
     """Steps for all work-groups: a step offloads 1 % of them (MKMD, Section 5.4)."""
-    most_rivals: int = 64
-    """The most kernels that are placed on trial before one is partitioned."""
+    candidates: int = 64
+    """The most kernels that are placed on trial before one is partitioned; for ``clustering``, components that are
+    weighed for each choice, of those that could start somewhere."""
 
     # repara (``manycl bench repara``)
     rates: int = 16
@@ -122,8 +113,6 @@ class PlanningTuning(NamedTuple):
     means against a long search (Section 2.2)."""
     tree: int = 80_000
     """Nodes of the tree that are entered, where no option says otherwise."""
-    remembered: int = 300_000
-    """The most partial plans that are remembered."""
     widths: tuple[int, ...] = (1, 8, 32)
     """Nodes of a level that are kept, in one round after another."""
     beam: float = 0.25
@@ -132,10 +121,6 @@ class PlanningTuning(NamedTuple):
     """The most rounds of finding the weights of bounds."""
     weighings: int = 200_000
     """The most choices that are weighed in these rounds."""
-
-    # clustering
-    look_ahead: int = 64
-    """Components that are weighed for each choice, of those that could start somewhere."""
 
 
 PLANNING = PlanningTuning()
@@ -153,13 +138,12 @@ class AdaptationTuning(NamedTuple):
     length: float = 0.4
     """The part of the groups over which costs are alike."""
     counted: float = 0.12
-    """Doubt of a group's cost, where its work was counted."""
+    """Doubt of a group's cost, where its work was counted; and of the ratio between the rates of devices that are
+    alike."""
     assumed: float = 0.25
     """Doubt of a group's cost, where the count assumes how often branches are taken."""
     uncounted: float = 0.8
     """Doubt of a group's cost, where nothing is known of it."""
-    alike: float = 0.12
-    """Doubt of the ratio between the rates of devices that are alike."""
     unknown: float = 2.0
     """Doubt of the ratio between the rates of devices of which nothing is known."""
     level: float = 5.0
@@ -191,8 +175,6 @@ class AdaptationTuning(NamedTuple):
     """Measurements of each device that are taken to have scattered by ``noise``, beside the real ones."""
     jitter: float = 6e-06
     """Seconds by which a measurement is off however short it is: the exactness of launches' begins and ends."""
-    cold: float = 0.05
-    """Doubt of the first execution of a device that the launch does not fill, whose other times hardly differ."""
     fades: tuple[float, float] = (0.92, 0.55)
     """The weight of an execution beside the next one: while nothing changes, and while times drift."""
     least_fade: float = 0.05
@@ -216,8 +198,6 @@ class AdaptationTuning(NamedTuple):
     """First executions, which take longer, on one device more than on another."""
     window: int = 8
     """The most executions that are remembered."""
-    window_alike: int = 3
-    """The most remembered executions with the same shares."""
     news: float = 0.25
     """The weight of an execution in the devices' running mean errors."""
     changes: int = 6
@@ -230,8 +210,6 @@ class AdaptationTuning(NamedTuple):
     work-groups for each of its compute units."""
     strange: float = 0.04
     """The part by which a time is off that is not believed."""
-    believed: int = 3
-    """Such times in a row after which they are believed."""
     trust: float = 0.02
     """The least change of a share, as a part of it, from which Broyden's method learns."""
     astray: float = 2.5
@@ -256,8 +234,6 @@ class AdaptationTuning(NamedTuple):
     dear: float = 1.5
     """Times as long as divided that a family whose loops run as often as data decide may be predicted to take, to be
     run whole on trial."""
-    brief: float = 2e-06
-    """Seconds of waiting below which a measurement says nothing of the true waiting."""
     most_waiting: float = 4.0
     """The most times as long as predicted that waiting is taken to be."""
     waiting_news: float = 0.5
@@ -283,8 +259,6 @@ class AdaptationTuning(NamedTuple):
     """The most rounds in which families are judged in turn, each by what the others do."""
     watched: int = 16
     """Executions at first in which waiting for data is measured, and the interval of measurements after these."""
-    remembered: int = 16
-    """Graphs whose measurements can be passed to the policy: the last ones that it has planned."""
 
 
 ADAPT = AdaptationTuning()

@@ -10,6 +10,17 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
+PLANS = 8
+"""Entries of a cache of whole command graphs, with the memory that they need; our own choice."""
+FEW = 64
+"""Entries of a cache of what keeps graphs, buffers or results of runs; our own choice."""
+MANY = 4096
+"""Entries of a cache of answers, which take some kilobytes at most; our own choice."""
+
+ENOUGH = 3
+"""Measurements, comparisons or runs that are kept until they count: the first one is slow, and one may have been
+disturbed."""
+
 
 class _Answer(Generic[Value]):
     __slots__ = ("is_asked_for", "value")

@@ -74,7 +74,7 @@ def test_ranges_with_little_memory(
     wanted = [d for d, n in enumerate(ndrange.groups) if n > 1 and facts.split(d).mergeable]
     if not wanted or case.name in POCL_IS_WRONG:
         pytest.skip("its groups may not run apart, or PoCL does not run it right")
-    monkeypatch.setattr("manycl.run.tiling.windows.ALIGNED", 128)
+    monkeypatch.setattr("manycl.run.tiling.windows.PAGE", 128)
     monkeypatch.setattr("manycl.run.tiling.windows.SMALL", 256)
     loaded = load(session, case, ndrange)
     start = truth.contents(ndrange, 1)

@@ -77,7 +77,7 @@ def test_what_the_device_does_not_have_is_brought(
     beside: int, checked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(stream_state, "BESIDE", beside)
+    monkeypatch.setattr(stream_state, "LARGE", beside)
     with mc.Queue("cpu/2#0") as queue:
         x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 2, 3))
         PROGRAM.add(queue, *SIZES, x, z)

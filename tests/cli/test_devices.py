@@ -138,7 +138,7 @@ def test_measuring_is_remembered(
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setattr(measure, "_LONG", 0.001)
     monkeypatch.setattr(measure, "_STREAM", {"cpu": 1 << 20})
-    monkeypatch.setattr(measure, "LARGE", 1 << 20)
+    monkeypatch.setattr(measure, "CHUNK", 1 << 20)
     assert record(capsys, "--devices", "cpu/2")["machine"]["notes"] == {}
     measured = record(capsys, "--devices", "cpu/2#0,cpu/2#1@3", "--measure")["machine"]
     first, second = measured["devices"]

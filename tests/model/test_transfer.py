@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from manycl.machine import HOST, Device, Link, Machine, Sharing
 from manycl.model.history.history import identity
 from manycl.model.history.measured import OBSERVED, SOURCE, on_machine, together
-from manycl.model.history.observed import FEW, ObservedLinks
-from manycl.model.transfer import SIZES, TransferModel, chunk_of, smallest
+from manycl.model.history.observed import ObservedLinks
+from manycl.model.transfer import SIZES, TINY, TransferModel, chunk_of, smallest
 
 CPU = Device("cpu0", "cpu")
 GPUS = tuple(Device(f"gpu{i}", "gpu", f"model {i}", "platform", "1", memory=i + 1) for i in range(2))
@@ -164,8 +164,8 @@ def test_transfers_of_real_runs_correct_what_was_measured() -> None:
 def test_small_transfers_of_real_runs_tell_latencies() -> None:
     seen = ObservedLinks()
     for seconds in (9e-5, 4e-6, 5e-6):
-        seen.observe(GPUS[0], False, FEW, seconds)
-        seen.observe(GPUS[0], True, FEW + 1, seconds)  # neither one nor the other
+        seen.observe(GPUS[0], False, TINY, seconds)
+        seen.observe(GPUS[0], True, TINY + 1, seconds)  # neither one nor the other
     machine = on_machine(MACHINE, seen.added_to({}))
     assert machine.link(1, HOST).latency == 5e-6
     assert machine.link(1, HOST).bandwidth == MACHINE.link(1, HOST).bandwidth

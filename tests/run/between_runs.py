@@ -60,7 +60,7 @@ def host_code_between_runs(
 
 def small_windows(more: Mapping[str, int]) -> Any:
     """A fixture for all tests of a module: windows also of a few bytes, and more numbers of ``manycl.run``."""
-    numbers = {"tiling.windows.ALIGNED": 4, "tiling.windows.ELEMENT": 4, "tiling.windows.SMALL": 8, **more}
+    numbers = {"tiling.windows.PAGE": 4, "tiling.windows.ELEMENT": 4, "tiling.windows.SMALL": 8, **more}
 
     @pytest.fixture(scope="module", autouse=True)
     def patched() -> Iterator[None]:

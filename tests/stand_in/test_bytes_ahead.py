@@ -15,10 +15,9 @@ import manycl as mc
 from manycl.api.events import Event
 from manycl.drivers.driver import Holdable
 from manycl.drivers.opencl.real import compiled
+from manycl.model.transfer import LARGE, TINY
 from manycl.run.streams import eager_rule, stream_state
 from manycl.run.streams.eager_rule import SEVERAL
-from manycl.run.streams.host_access import FEW_BYTES
-from manycl.run.streams.stream_state import BESIDE
 from manycl.stand_in import runtime
 from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.maps import enqueue_map_buffer
@@ -148,7 +147,7 @@ def test_what_comes_to_a_device_is_what_the_host_had_at_the_launch(program: Runt
         assert loaded(program, x, 0, N) == [number + 1] * N
 
 
-@pytest.mark.parametrize(("count", "every"), [(1, 1), (100, 1), (100, 16), (FEW_BYTES // 4 + 1, 1)])
+@pytest.mark.parametrize(("count", "every"), [(1, 1), (100, 1), (100, 16), (TINY // 4 + 1, 1)])
 def test_a_loop_that_writes_launches_and_reads_is_few_runs(program: Runtime, count: int, every: int) -> None:
     source, queue = mc.Program(SOURCE), program.queue
     x, y = queue.zeros(1 << 19, np.int32), queue.zeros(1 << 19, np.int32)
@@ -181,7 +180,7 @@ def test_a_read_comes_while_the_program_goes_on(program: Runtime) -> None:
         assert set(out) == {number}
 
 
-@pytest.mark.parametrize("count", [N, BESIDE])
+@pytest.mark.parametrize("count", [N, LARGE])
 @pytest.mark.parametrize("zero_copy", ["0", "1"])
 def test_the_end_is_waited_for_with_reads_behind_it(
     monkeypatch: pytest.MonkeyPatch, zero_copy: str, count: int
@@ -192,9 +191,9 @@ def test_the_end_is_waited_for_with_reads_behind_it(
     program = Runtime("native/2#0")
     source, queue, device = mc.Program(SOURCE), program.queue, program.session.backend.lanes[0].driver
     assert isinstance(device, Holdable)
-    x, y = queue.zeros(BESIDE, np.int32), queue.zeros(BESIDE, np.int32)
+    x, y = queue.zeros(LARGE, np.int32), queue.zeros(LARGE, np.int32)
     for number in range(1, 13):
-        source.add(queue, (BESIDE,), None, x, y, np.int32(1))
+        source.add(queue, (LARGE,), None, x, y, np.int32(1))
         program.finish()
         device.hold(True)
         if zero_copy == "0":

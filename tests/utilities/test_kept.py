@@ -15,19 +15,18 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.analysis import parse_program
 from manycl.analysis.known_launch import KnownLaunch
-from manycl.analysis.regions.regions import RANGES_KEPT, Regions
+from manycl.analysis.regions.regions import Regions
 from manycl.analysis.service import launched
-from manycl.api import program as api
 from manycl.graph import division
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.group_range import GroupRange
 from manycl.model import trips
 from manycl.plan import splitting
 from manycl.plan.problem import Looks
-from manycl.plan.tuning import PLANNING
 from manycl.run.executor import programs
 from manycl.run.graph_cache import learners
 from manycl.run.lowering import ranges
+from manycl.utilities.kept import MANY as MOST
 from manycl.utilities.kept import Kept
 
 MANY = 10_000
@@ -91,26 +90,26 @@ def test_many_ndranges_and_scalars_of_a_kernel() -> None:
         with queue.prepare():
             for n in range(1, MANY):
                 program.add(queue, (n,), None, x, n)
-    assert 0 < len(program.add._ndranges) <= api._KEPT
-    assert 0 < len(program.add._scalars) <= api._KEPT
+    assert 0 < len(program.add._ndranges) <= MOST
+    assert 0 < len(program.add._scalars) <= MOST
 
 
 def test_many_ranges_of_a_launch() -> None:
     facts = launched(UP, "up", KnownLaunch((MANY,), (1,), sizes={0: 4 * MANY}))
     for first in range(MANY):
         assert facts.region(0, "read", GroupRange(0, first, 1)).nbytes == 4
-    assert len(facts._found) <= RANGES_KEPT
+    assert len(facts._found) <= MOST
     here = Regions(facts.facts, facts.summary, facts.launch)
     here.boxed = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
     here._region = lambda *key: facts.region(*key)  # type: ignore[method-assign]
     for first in range(MANY):
         assert here.region(0, "write", GroupRange(0, first, 1)).boxes[0].offset == 4 * first
-    assert len(here._regions) == RANGES_KEPT
+    assert len(here._regions) == MOST
 
 
 def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trips, "_known", Kept[Any, trips.TripCount](4096))
-    monkeypatch.setattr(splitting, "_known", Kept[Any, Any](4096))
+    monkeypatch.setattr(trips, "_known", Kept[Any, trips.TripCount](MOST))
+    monkeypatch.setattr(splitting, "_known", Kept[Any, Any](MOST))
     monkeypatch.setattr(splitting, "_best", lambda *_: "not looked at")
     monkeypatch.setattr("manycl.analysis.service.launched", lambda *_: SimpleNamespace(unanswered=0))
     looks = Looks()
@@ -121,9 +120,9 @@ def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Graph((launch,), {0: Buffer(0, 4 * n, "x")}, ())
         assert splitting.Splits(graph).why(0) == "not looked at"
         assert looks.afford([launch], 0.0, 1e9, 0.0)
-    assert len(trips._known) == len(splitting._known) == 4096
-    assert 0 < len(looks.kinds) <= PLANNING.looks
-    assert 0 < len(looks.kernels) <= PLANNING.looks
+    assert len(trips._known) == len(splitting._known) == MOST
+    assert 0 < len(looks.kinds) <= MOST
+    assert 0 < len(looks.kernels) <= MOST
 
 
 def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +139,7 @@ def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_many_ranges_of_a_divided_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (division, ranges):
-        monkeypatch.setattr(module, "RANGES_KEPT", 256)
+        monkeypatch.setattr(module, "MANY", 256)
     divided = division.Division(up(MANY), 0, {0: 4 * MANY})
     launches = ranges.RangeLaunches(divided)
     for first in range(MANY):
@@ -169,7 +168,7 @@ class Built:
 def test_many_programs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Built, and their kernels, and which of several versions runs; in place of the driver's there is nothing."""
     monkeypatch.setattr(programs, "PROGRAMS_KEPT", 16)
-    monkeypatch.setattr(programs, "KERNELS_KEPT", 64)
+    monkeypatch.setattr(programs, "MANY", 64)
     with mc.Queue("cpu/2") as queue:
         session = queue.session
         made = programs.Programs(session.machine, [Built(0), Built(1)])  # type: ignore[list-item]

@@ -25,14 +25,13 @@ from manycl.analysis.symbolic.expr import Expr
 from manycl.analysis.symbolic.isl import isl
 from manycl.group_range import GroupRange
 from manycl.region import Box, Region
-from manycl.utilities.kept import Kept
+from manycl.utilities.kept import MANY, Kept
 
 MOST_OPERATIONS = 60_000  # of isl, for one step: 0.2 to 0.7 us each, seldom 5
 MOST_SPENT = 2_000_000  # operations of isl for all questions about a launch that were not brief
 BRIEF = 200_000  # operations for a question that counts nothing: divisions are learned, and each asks for other ranges
 _SPENT = (100, 300, 1_000, 3_000, 10_000, 30_000)  # a step counts as the first of these that it stayed below
 MOST_ROWS = 1 << 16  # of boxes; of a footprint with more only the interval around it is used
-RANGES_KEPT = 4096  # regions of a launch's ranges and arguments: some 2 MB
 _IN, _SET, _PARAM = isl.dim_type.in_, isl.dim_type.set, isl.dim_type.param
 _GROUPS = ("grp0", "grp1", "grp2")
 
@@ -159,7 +158,7 @@ class Regions:
         self.buffers = {a.index: a for a in facts.arguments if a.kind == "buffer"}
         self.units: dict[int, int] = {}
         self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
-        self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(RANGES_KEPT)
+        self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(MANY)
         self._unions: dict[tuple[int, str, int], Any] = {}
         self._linears: dict[tuple[int, str], tuple[RangeBoxes | None, str | None]] = {}
         self._by_argument: dict[int, list[MemoryAccess]] = {index: [] for index in self.buffers}

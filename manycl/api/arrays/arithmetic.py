@@ -17,9 +17,8 @@ from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.elementwise import DType, KernelForm
 from manycl.api.arrays.host_arrays import as_array
 from manycl.errors import LaunchError
+from manycl.group_range import GROUP
 
-GROUP = 256
-"""Work-items of a group; a smaller power of two where a row has fewer elements."""
 _DIMENSIONS = 3  # of an NDRange
 
 

@@ -15,13 +15,11 @@ import numpy as np
 
 from manycl.api.arrays.elementwise import DType, computed, converted, expression, loaded, named, stored
 from manycl.api.program import Kernel, Program
+from manycl.group_range import GROUP
 
-GROUP = 256
-"""Work-items of a group, which reduces one block of neighbouring elements."""
 EACH = 64
-"""Elements of a block for each work-item of the group."""
-COLUMN = 256
-"""Elements of a block where they do not follow one another: one work-item reduces each block."""
+"""Elements of a block for each work-item of a group, which reduces one block of neighbouring elements; of others, one
+work-item reduces a block of GROUP (benchmarks/everyday.py)."""
 OPERATIONS = "sum", "min", "max", "dot"
 
 _ROWS = """
@@ -41,11 +39,11 @@ _ROWS = """
   }
   if (me == 0) STORE(row * m + group);
 """
-_COLUMNS = """
-  size_t i = get_global_id(0), block = get_global_id(1), row = get_global_id(2), first = block * COLUMN;
+_GROUPS = """
+  size_t i = get_global_id(0), block = get_global_id(1), row = get_global_id(2), first = block * GROUP;
   if (i < inner) {
     ACC x = AT((row * n + first) * inner + i);
-    for (int k = 1; k < COLUMN; k++)
+    for (int k = 1; k < GROUP; k++)
       if (first + k < n) { ACC y = AT((row * n + first + k) * inner + i); x = BOTH; }
     STORE((row * m + block) * inner + i);
   }
@@ -82,9 +80,9 @@ def source(form: FoldForm) -> str:
     pairs = list(zip(names, form.given, strict=True))
     element = [f"({converted(loaded(name, dtype, 'INDEX'), dtype, form.loop)})" for name, dtype in pairs]
     at = element[0] if len(element) == 1 else expression("multiply", (form.loop, form.loop), element)
-    body = _COLUMNS if form.is_strided else _ROWS
+    body = _GROUPS if form.is_strided else _ROWS
     begin = "0" if form.operation in ("sum", "dot") else "AT(row * n + first)"
-    numbers = {"GROUP": GROUP, "EACH": EACH, "COLUMN": COLUMN}
+    numbers = {"GROUP": GROUP, "EACH": EACH}
     parameters = [f"global {named(form.out)} *out", *(f"global const {named(dtype)} *{name}" for name, dtype in pairs)]
     parameters += ["ulong n", "ulong m", *["ulong inner"] * form.is_strided]
     keep = stored(converted("x", form.loop, form.out), form.out, "INDEX")

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from manycl.api.arrays import elementwise, folding
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.elementwise import DType
-from manycl.api.arrays.folding import COLUMN, EACH, GROUP, FoldForm
+from manycl.api.arrays.folding import EACH, FoldForm
+from manycl.group_range import GROUP
 
 
 def reduced(
@@ -92,7 +93,7 @@ def _fold(name: str, arrays: Sequence[Array], shape: tuple[int, int, int], targe
     loop = folding.accumulated(target.dtype)
     queue, is_strided = target.queue, inner > 1
     while True:
-        blocks = -(-count // (COLUMN if is_strided else GROUP * EACH))
+        blocks = -(-count // (GROUP if is_strided else GROUP * EACH))
         result = target if blocks == 1 else queue.empty(outer * blocks * inner, loop)
         kernel = folding.kernel(FoldForm(name, tuple(a.dtype for a in arrays), loop, result.dtype, is_strided))
         if is_strided:

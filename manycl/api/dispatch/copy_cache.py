@@ -14,6 +14,7 @@ from manycl.graph.graph import BufferKey, CopyTask, FillTask
 from manycl.run.executor.transfers import within
 from manycl.run.streams.eager_stream import EagerStream
 from manycl.run.streams.stream_state import UNKNOWN, CommandBatch
+from manycl.utilities.kept import MANY
 
 if TYPE_CHECKING:
     from manycl.api.arrays.arrays import Array
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MoveKey = tuple[BufferKey, BufferKey | bytes, int, int, int, str]
 """The key of a copy or fill: the buffer that is written; the buffer that is read, or the pattern; bytes; first byte
 written; first byte read; the name."""
-KEPT = 4096
 """Copies and fills in the cache of a queue, at most."""
 
 
@@ -117,6 +117,6 @@ def remember(queue: CopyQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
     """Put a copy or fill that was enqueued into the cache, if the device was given it at once."""
     stream = queue.enqueued.stream
     if stream is not None and stream.was_given(task):
-        if len(queue.moves) >= KEPT:
+        if len(queue.moves) >= MANY:
             queue.moves.clear()
         queue.moves[key] = CachedCopy(task, stream)

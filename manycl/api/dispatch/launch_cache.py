@@ -26,6 +26,7 @@ from manycl.machine import DeviceIndex
 from manycl.model.trips import TripCount, found_before, trip_count
 from manycl.run.executor.sub_buffers import unaligned
 from manycl.run.streams.stream_state import UNKNOWN
+from manycl.utilities.kept import FEW, MANY
 
 if TYPE_CHECKING:
     from manycl.api.arrays.array_queue import ArrayQueue as Queue
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 
 _UNKNOWN = object()
 """An object that is no argument."""
-KEPT = 1024
-"""The most launches in the cache of a queue, and scalars that one was checked with; our own choice."""
-FEW = 64
-"""The number of launches in the cache from which those of dropped kernels are looked for, whenever it has doubled; our
-own choice."""
 _SEVERAL = 8  # checks, after which the analysis is asked which scalars matter
 _FIXED = (int, float, bytes, np.number, np.bool_)
 """Types of arguments whose value is the same as long as they are the same object; others (arrays, lists, structs) are
@@ -200,7 +196,7 @@ class CachedLaunch:
                 if any(type(a) is BufferArg and a.key not in stream.arrays for a in bound):
                     return None  # a number's own method has waited for all
                 decided = self._check(stream, bound, decided)
-            if len(self._checked) >= KEPT:
+            if len(self._checked) >= MANY:
                 self._checked.clear()
             self._checked.add(decided)
         if is_longer and self._measured is not None:
@@ -258,6 +254,6 @@ def remember(
         count = len(queue.launches)
         if count >= FEW and not count & (count - 1):
             dropped = [known for known, entry in queue.launches.items() if entry.rules.is_dropped]
-            for known in dropped if count < KEPT else [*queue.launches]:
+            for known in dropped if count < MANY else [*queue.launches]:
                 del queue.launches[known]
         queue.launches[key] = CachedLaunch(queue.session, device, launch, args, convert).entry

@@ -23,7 +23,7 @@ from manycl.api.loops import parallel_text as text
 from manycl.errors import LaunchError
 from manycl.expressions import ExpressionError, evaluate_integer
 from manycl.graph.launch import scalar_bytes
-from manycl.group_range import GroupRange
+from manycl.group_range import GROUP, GroupRange
 from manycl.region import Region
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Batches:
     def __init__(self, kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int) -> None:
         self.reduces = kernel.facts.uses_barrier  # bodies have no barriers
         one = self.reduces and len(counts) == 1
-        self.unit = text.GROUP * text.EACH if one else 1  # points of a work-group along the first index
+        self.unit = GROUP * text.EACH if one else 1  # points of a work-group along the first index
         self.batch = -(-batch // self.unit) * self.unit
         self.points = counts[0]
         self.dimension = len(counts) - 1
@@ -157,8 +157,8 @@ def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], redu
     size = counts[::-1]
     local = (*size[:-1], 1) if reduces is not None else (1,) * len(size)
     if reduces:
-        blocks = -(-size[0] // (text.GROUP * text.EACH))
-        size, local = (text.GROUP * blocks, *size[1:]), (text.GROUP,) + (1,) * (len(size) - 1)
+        blocks = -(-size[0] // (GROUP * text.EACH))
+        size, local = (GROUP * blocks, *size[1:]), (GROUP,) + (1,) * (len(size) - 1)
     scalars, nbytes, same = {}, {}, {}
     first: dict[int, int] = {}
     for fact, value in zip(kernel.facts.arguments, args, strict=True):

@@ -25,7 +25,9 @@ from manycl.api.loops.parallel_values import constant, dtype_of, element_of, ide
 from manycl.api.program import Kernel, Program
 from manycl.api.queue import Queue
 from manycl.errors import LaunchError, SourceError
+from manycl.units import LARGEST
 from manycl.utilities.checked import checked
+from manycl.utilities.kept import MANY
 
 
 @checked("called")
@@ -117,7 +119,7 @@ class ParallelFor:
         event = kernel(queue, size, group, *args, device=device)
         result = self._results(call, partial, queue, lazy, device) if partial else event if lazy else None
         if key and not (partial or self.access):
-            if len(self._ready) >= _READY_KEPT:
+            if len(self._ready) >= MANY:
                 self._ready.clear()
             self._ready[key] = _Ready(kernel, size, group, call)
         moved.bring_back()
@@ -133,7 +135,7 @@ class ParallelFor:
             if kind is Array or kind is ArrayView:
                 is_own = True
                 kinds.append((name, value.dtype))
-            elif (kind is int and -_LARGEST <= value < _LARGEST) or kind is float or kind in _NUMBERS:
+            elif (kind is int and -2 * LARGEST <= value < 2 * LARGEST) or kind is float or kind in _NUMBERS:
                 kinds.append((name, kind))
             else:
                 return None
@@ -205,7 +207,7 @@ class ParallelFor:
                 found = Kernel(kernel.program, kernel.facts)
                 for name, bounds in promises.items():
                     found.annotate(name, within=bounds)
-            if len(self._checked) >= _CHECKS_KEPT:
+            if len(self._checked) >= MANY:
                 self._checked.clear()
             self._checked[key] = found
         return found
@@ -313,17 +315,13 @@ def parallel_for(  # noqa: PLR0913 (all that can be said of a loop)
             indices=indices,
             name=name,
         )
-        if len(_loops) >= _LOOPS_KEPT:
+        if len(_loops) >= MANY:
             _loops.clear()
         _loops[key] = loop
     return loop.called(space, queue, device, local, {**named, **(arguments or {})})
 
 
 _loops: dict[Any, ParallelFor] = {}
-_LOOPS_KEPT = 1024
-_CHECKS_KEPT = 256
-_READY_KEPT = 1024
-_LARGEST = 1 << 63
 _NUMBERS = frozenset({np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64})
 
 
@@ -334,8 +332,6 @@ Space = int | range | Sequence[int | range]
 """An iteration space: for each index its count from 0 on, or the range of numbers that it goes through."""
 Bounds = tuple[tuple[int, int], ...]
 """The start and step of each index."""
-
-_LIMIT = 1 << 62
 
 
 def space_of(space: Any, indices: Sequence[str]) -> tuple[tuple[int, ...], Bounds | None]:
@@ -351,7 +347,7 @@ def space_of(space: Any, indices: Sequence[str]) -> tuple[tuple[int, ...], Bound
         raise LaunchError(f"an iteration space cannot count to {negative[0]}")
     counts = tuple(len(part) for part in parts)
     ends = [abs(end) for part in parts for end in (part.start, part.stop, part.step)]
-    if math.prod(counts) >= _LIMIT or max(ends) >= _LIMIT:
+    if math.prod(counts) >= LARGEST or max(ends) >= LARGEST:
         raise LaunchError(f"{space!r:.80} has more points than a kernel can have")
     if all(part.start == 0 and part.step == 1 for part in parts):
         return counts, None

@@ -20,6 +20,7 @@ from manycl.api.loops.parallel_values import dtype_of, identity_of
 from manycl.api.program import Kernel, Program
 from manycl.api.queue import Queue
 from manycl.errors import LaunchError
+from manycl.group_range import GROUP
 
 _GROUPS = {1: ((64,), (256,)), 2: ((4, 16), (4, 64)), 3: ((2, 4, 8), (2, 4, 32))}
 """Points of a work-group along each index: for few points, and for many."""
@@ -55,8 +56,8 @@ def ndrange(
         if local is not None:
             raise LaunchError("parallel_for: a reduction has work-groups of its own, so local cannot be chosen")
         *others, last = counts
-        blocks = -(-last // (text.GROUP * text.EACH))
-        return (text.GROUP * blocks, *reversed(others)), (text.GROUP,) + (1,) * len(others)
+        blocks = -(-last // (GROUP * text.EACH))
+        return (GROUP * blocks, *reversed(others)), (GROUP,) + (1,) * len(others)
     if local is None:
         few, many = _GROUPS[len(counts)]
         local = many if math.prod(counts) >= _MANY else few
@@ -68,7 +69,7 @@ def ndrange(
 
 def blocks(size: tuple[int, ...]) -> int:
     """Return the number of blocks of a reduction with that global size."""
-    return math.prod(size) // text.GROUP
+    return math.prod(size) // GROUP
 
 
 class GivenArrays:
@@ -130,12 +131,12 @@ def folded(r: Reduced, partial: Array, first: Any, queue: ArrayQueue, device: st
     It has the same bits however the work is divided."""
     dtype = dtype_of(r.element)
     neutral = identity_of(r.operator, dtype)
-    kernel = _fold_kernel(r.operator, r.element, text.GROUP, text.EACH)
+    kernel = _fold_kernel(r.operator, r.element, GROUP, text.EACH)
     while True:
-        count = -(-partial.size // (text.GROUP * text.EACH))
+        count = -(-partial.size // (GROUP * text.EACH))
         result = queue.empty(() if count == 1 else count, dtype, name=r.name)
         begin = first if count == 1 else neutral
-        kernel(queue, (text.GROUP * count,), (text.GROUP,), result, partial, partial.size, begin, device=device)
+        kernel(queue, (GROUP * count,), (GROUP,), result, partial, partial.size, begin, device=device)
         if count == 1:
             return result
         partial = result

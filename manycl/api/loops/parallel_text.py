@@ -12,9 +12,8 @@ import re
 from typing import NamedTuple
 
 from manycl.errors import LaunchError
+from manycl.group_range import GROUP
 
-GROUP = 256
-"""Work-items of a group that reduces."""
 EACH = 16
 """Points of the last index that each work-item of such a group runs."""
 HIDDEN = "mcpf_"

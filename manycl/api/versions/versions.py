@@ -14,6 +14,7 @@ from manycl.graph.launch import check_ndrange
 from manycl.graph.versions.host_version import HOST_KIND, RUNS_ON, ArrayForm, HostProgram, function_name, host_program
 from manycl.graph.versions.sequence import SequenceProgram, sequence_program, structure
 from manycl.machine import DEVICE_KINDS
+from manycl.utilities.kept import MANY
 
 if TYPE_CHECKING:
     from manycl.api.arrays.array_queue import ArrayQueue as Queue
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 _Sizes = tuple[int, ...]
 _NDRange = tuple[_Sizes, _Sizes | None]
 NDRangeFunction = Callable[[_Sizes, _Sizes | None], tuple[Sequence[int], Sequence[int] | None]]
-
-_KEPT = 256  # programs of a version, at most: one for each form of its arguments
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class FunctionVersion:
         forms = tuple([ArrayForm(a.shape, a.dtype, a.offset) if isinstance(a, Array) else None for a in args])
         program = self._programs.get(forms)
         if program is None:
-            if len(self._programs) >= _KEPT:
+            if len(self._programs) >= MANY:
                 self._programs.clear()
             program = host_program(self.function, own.program, own.facts, forms, self.dimension)
             self._programs[forms] = program
@@ -97,7 +96,7 @@ class SequenceVersion:
         key = structure(bound, steps, sizes_of)
         program = self._programs.get(key)
         if program is None:
-            if len(self._programs) >= _KEPT:
+            if len(self._programs) >= MANY:
                 self._programs.clear()
             program = sequence_program(name, own.facts, bound, steps, sizes_of)
             self._programs[key] = program

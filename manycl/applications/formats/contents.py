@@ -13,9 +13,8 @@ from manycl.applications.formats.kinds import Fields
 from manycl.errors import LaunchError
 from manycl.expressions import Number, suggest
 from manycl.graph.launch import TYPES, scalar_bytes, split_type, stored_lanes
+from manycl.units import LARGEST
 from manycl.utilities.json_lines import Location
-
-MAX_BYTES = 2**62
 
 _FIELDS = {"random": ("seed", "low", "high"), "constant": ("value",), "file": ("path",)}
 _REQUIRED = {"constant": ("value",), "file": ("path",)}
@@ -43,7 +42,7 @@ def array_type(type_name: str, shape: tuple[int, ...], place: Location) -> tuple
     nbytes = TYPES[base].size
     for extent in full:
         nbytes *= extent
-    if nbytes > MAX_BYTES:
+    if nbytes > LARGEST:
         raise place.at("shape").error(f"{nbytes} bytes are too many")
     return TYPES[base].dtype, full
 

@@ -25,12 +25,12 @@ from manycl.model.interpolation import Interpolation, interpolate
 from manycl.model.occupancy import RANGES, LaunchRange
 from manycl.model.regression import Regression, Sample, fit
 from manycl.model.work import Estimate, around, product
+from manycl.utilities.kept import ENOUGH
 
 KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
 SHAPES = 512  # launches per kernel and device, likewise
 _FITTED = 128  # the most launches that models are fitted to, evenly from small to large
 _STALE = 16  # models are fitted anew when one launch in this many has changed
-_VALIDATED = 3  # comparisons from which these, and not the fit's own error, tell how good a model is
 _FADE = 4.0  # runs elsewhere that halve (as a logarithm) the excess of a single measurement
 _DISBELIEVED = 2.0  # a single measurement this many times above all other predictions is suspicious
 
@@ -207,12 +207,12 @@ class OnDevice:
         """Return the mean relative error of a model's predictions of launches that were measured later, without the
         worst tenth; None before there are a few."""
         known = self.comparisons.get(model, ())
-        if len(known) < _VALIDATED:
+        if len(known) < ENOUGH:
             return None
         found = self._errors.get(model)
         if found is None:
             errors = sorted(c.error for c in known)
-            found = self._errors[model] = fmean(errors[: max(_VALIDATED, math.ceil(0.9 * len(errors)))])
+            found = self._errors[model] = fmean(errors[: max(ENOUGH, math.ceil(0.9 * len(errors)))])
         return found
 
     def predictions(self, work: Work) -> list[Estimate]:

@@ -9,11 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import permutations
 
 from manycl.machine import DeviceIndex
-
-RUNS = 3
-"""Runs in a row that have to show an imbalance: one may have been disturbed."""
-KEPT = 1024
-"""Launches whose imbalances are kept: those that ran last."""
+from manycl.utilities.kept import ENOUGH, MANY
 
 
 class Imbalances:
@@ -29,8 +25,8 @@ class Imbalances:
             return
         runs = self._runs.pop(key, None)
         if runs is None:
-            runs = deque(maxlen=RUNS)
-            while len(self._runs) >= KEPT:
+            runs = deque(maxlen=ENOUGH)
+            while len(self._runs) >= MANY:
                 del self._runs[next(iter(self._runs))]
         runs.append(dict(took))
         self._runs[key] = runs  # moved to the end: forgotten last
@@ -39,7 +35,7 @@ class Imbalances:
         """Return the part by which one of some devices took longer than another one in each of the last runs, at least;
         0 where they have not all taken part in so many."""
         runs = self._runs.get(key, ())
-        if len(runs) < RUNS or any(d not in took for took in runs for d in devices):
+        if len(runs) < ENOUGH or any(d not in took for took in runs for d in devices):
             return 0.0
         pairs = permutations(devices, 2)
         return max([0.0, *(min(took[a] / took[b] - 1.0 for took in runs) for a, b in pairs)])

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from manycl.graph.graph import Graph, Launch, Version
 from manycl.graph.versions.versions import preferred
 from manycl.machine import Device, DeviceIndex, Machine
+from manycl.model.counts import MOST
 from manycl.model.estimate import launch_kind
 from manycl.model.history.history import PRIOR, History, KernelKey, Shape, identity, kernel_key
 from manycl.model.predictor import Predictor
 from manycl.model.work import Estimate, implementation, work_of
 
-_COMPARED = 64  # new launches of a run for which models are compared
 _NO_VERSIONS: Mapping[int, Version] = {}
 
 
@@ -59,7 +59,7 @@ def learn(
             if here is None or PRIOR not in here.comparisons:
                 predictor = predictor or Predictor(machine, history, graph.buffers)
                 _compare_guess(history, known[0], place, predictor.guess(launch, chosen, device), alone)
-            elif comparisons < _COMPARED and known[1] not in here.series:
+            elif comparisons < MOST and known[1] not in here.series:
                 comparisons += 1
                 predictor = predictor or Predictor(machine, history, graph.buffers)
                 for found in predictor.models(launch, chosen, device):

@@ -8,18 +8,12 @@ from collections.abc import Iterable, Mapping
 from statistics import median, quantiles
 
 from manycl.machine import Device
-from manycl.model.history.history import identity
+from manycl.model.history.history import KEEP, identity
 from manycl.model.history.measured import Measurements
-from manycl.model.transfer import CHUNK, size_class, smallest
+from manycl.model.transfer import CHUNK, LARGE, TINY, size_class, smallest
+from manycl.utilities.kept import ENOUGH
 
-LEAST = 1 << 20
-"""Bytes from which a transfer tells the bandwidth; smaller ones tell more of latency."""
-FEW = 1 << 14
-"""Bytes up to which a transfer takes hardly more than the latency."""
-_KEPT = 32  # transfers of each link and direction
-_RUNS = 16  # runs whose handovers, and whose enqueuing, count
-_ENOUGH = 3  # transfers from which they count; the first to new memory are slow
-_OFTEN, _UNLIKE = 8, 3  # transfers of a size, and sizes, from which the chunk size follows
+_OFTEN = 8  # transfers of a size from which the chunk size follows
 
 
 class ObservedLinks:
@@ -28,32 +22,32 @@ class ObservedLinks:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], deque[float]] = {}
-        self._handovers: deque[float] = deque(maxlen=_RUNS)
+        self._handovers: deque[float] = deque(maxlen=KEEP)
         self._rates: dict[tuple[str, str], dict[int, deque[float]]] = {}  # bytes per second, by size of chunks
         self._chunks: dict[tuple[str, str], int] = {}
 
     def observe(self, device: Device, to_device: bool, nbytes: int, seconds: float) -> None:
         """Note that a transfer of ``nbytes`` took ``seconds``."""
-        if FEW < nbytes < LEAST or seconds <= 0.0:
+        if TINY < nbytes < LARGE or seconds <= 0.0:
             return
         way = "up" if to_device else "down"
-        name, value = (f"{way}_observed", nbytes / seconds) if nbytes >= LEAST else (f"{way}_latency_observed", seconds)
-        self._found.setdefault((identity(device), name), deque(maxlen=_KEPT)).append(value)
+        name, value = (f"{way}_observed", nbytes / seconds) if nbytes >= LARGE else (f"{way}_latency_observed", seconds)
+        self._found.setdefault((identity(device), name), deque(maxlen=KEEP)).append(value)
         size, link = size_class(nbytes), (identity(device), f"{way}_chunk_observed")
         if size is not None and link not in self._chunks:  # the chunk size is found once
             rates = self._rates.setdefault(link, {})
-            rates.setdefault(size, deque(maxlen=_KEPT)).append(nbytes / seconds)
+            rates.setdefault(size, deque(maxlen=KEEP)).append(nbytes / seconds)
             self._find_chunk(link, {n: median(r) for n, r in rates.items() if len(r) >= _OFTEN})
 
     def enqueued(self, device: Device, is_copy: bool, seconds: float) -> None:
         """Note that the host's thread took ``seconds`` for each transfer, or other command, that it enqueued in a
         run."""
         name = f"enqueuing{'_copy' if is_copy else ''}_observed"
-        self._found.setdefault((identity(device), name), deque(maxlen=_RUNS)).append(seconds)
+        self._found.setdefault((identity(device), name), deque(maxlen=KEEP)).append(seconds)
 
     def _find_chunk(self, link: tuple[str, str], rates: Mapping[int, float]) -> None:
         """Set a link's chunk size, if enough transfers of unlike sizes show how much small ones lose."""
-        if len(rates) >= _UNLIKE and max(rates) >= CHUNK:
+        if len(rates) >= ENOUGH and max(rates) >= CHUNK:
             self._chunks[link] = smallest(rates)
             del self._rates[link]
 
@@ -67,13 +61,13 @@ class ObservedLinks:
     def handover(self, otherwise: float) -> float:
         """Return the cost of a dependence between devices beside its transfers, in seconds: the lower quartile of the
         latest runs, since in some runs nothing was waited for."""
-        return quantiles(self._handovers, n=4)[0] if len(self._handovers) >= _ENOUGH else otherwise
+        return quantiles(self._handovers, n=4)[0] if len(self._handovers) >= ENOUGH else otherwise
 
     def values(self) -> Iterable[tuple[str, dict[str, float]]]:
         """Return the values that :class:`manycl.model.history.store.Store` keeps: the medians, by device."""
         found: dict[str, dict[str, float]] = {}
         for (subject, name), values in self._found.items():
-            if len(values) >= _ENOUGH:
+            if len(values) >= ENOUGH:
                 found.setdefault(subject, {})[name] = median(values)
         for (subject, name), chunk in self._chunks.items():
             found.setdefault(subject, {})[name] = chunk

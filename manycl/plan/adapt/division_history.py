@@ -13,6 +13,7 @@ from manycl.plan.adapt.data_flow import Waits
 from manycl.plan.adapt.families import Family
 from manycl.plan.adapt.granularity import Granularity, anew, beside, cuts, daring
 from manycl.plan.tuning import ADAPT
+from manycl.utilities.kept import ENOUGH
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class DivisionHistory:
         learned from the ``first`` execution, whose data were on the host."""
         believed = list(self.believed or (1.0,) * len(self.devices))
         for i, (f, s) in enumerate(zip(foreseen, seconds, strict=True)):
-            if f > ADAPT.brief and not first:
+            if f > ADAPT.jitter and not first:
                 now = min(s / f, ADAPT.most_waiting)
                 believed[i] += (now - believed[i]) * (
                     1.0 if now < believed[i] else ADAPT.waiting_news if again else 0.0
@@ -139,7 +140,7 @@ class DivisionHistory:
         if best in self.compared or (single < ADAPT.tried * self.overhead and not self.guessed):
             # a division given up before must promise more
             return ADAPT.worth if self.whole is None else 2.0 * ADAPT.worth
-        if g.narrow or not g.divided or (not g.settled and g.divided < ADAPT.believed):
+        if g.narrow or not g.divided or (not g.settled and g.divided < ENOUGH):
             return -math.inf  # a long kernel is divided on trial
         if not g.settled:  # other divisions may be better than those tried
             return -math.inf if max(g.foreseen()) + more < (1.0 - ADAPT.little) * single else math.inf

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from manycl.plan.adapt.workload import Execution, Workload
 from manycl.plan.tuning import ADAPT
+from manycl.utilities.kept import ENOUGH
 
 History = tuple[Execution, ...]
 """The last executions, in their order."""
@@ -82,7 +83,7 @@ def kept(history: History) -> History:
     says less than one with other shares. The last execution of a device that has had no groups since is kept as well:
     it would be tried again as if nothing were known of it."""
     same = [run for run in history if run.cuts == history[-1].cuts]
-    if len(same) > ADAPT.window_alike:
+    if len(same) > ENOUGH:
         history = tuple(run for run in history if run is not same[0])
     if len(history) <= ADAPT.window:
         return history

@@ -24,6 +24,7 @@ from itertools import accumulate, pairwise
 from manycl.plan.adapt.executions import drifts, kept, news, no_better, several, slowed, slower_by
 from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
 from manycl.plan.tuning import ADAPT
+from manycl.utilities.kept import ENOUGH
 
 METHODS = ("profile", "fixed_point", "broyden")
 
@@ -80,7 +81,7 @@ class Granularity:
         about as short as this division, by the present prediction (0.0: there were few)."""
         alike = (1.0 + ADAPT.close) * max(self.foreseen())
         found = [max(r.seconds) for r in self.history if several(r) and max(self.foreseen(r.cuts)) < alike]
-        return min(found) if len(found) >= ADAPT.believed else 0.0
+        return min(found) if len(found) >= ENOUGH else 0.0
 
     @property
     def narrow(self) -> bool:
@@ -199,10 +200,10 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
         off = tuple(math.log(m / f) if m and f else 0.0 for m, f in zip(measured, g.foreseen(at), strict=True))
         if max(off) > ADAPT.strange:
             doubted = (*g.doubted, off)
-            if len(doubted) < ADAPT.believed:
+            if len(doubted) < ENOUGH:
                 return replace(g, history=history, turn=turn, doubted=doubted)
             slower = slower_by(history, doubted)
-            history = slowed(history, slower, turn - ADAPT.believed)
+            history = slowed(history, slower, turn - ENOUGH)
             if max(slower) > ADAPT.strange:
                 g = replace(g, changes=0)
         else:
@@ -315,7 +316,7 @@ def _refuted(g: Granularity) -> Granularity:
     said = (g.workload.seconds(i, run.cuts[i], run.cuts[i + 1], 0.0) for i in range(len(g.shares)))
     longer = any(s > 0.0 and s > (1.0 + ADAPT.strange) * f for s, f in zip(run.seconds, said, strict=True))
     g = replace(g, unexplained=g.unexplained + 1 if longer else 0)
-    if g.unexplained < ADAPT.believed or g.prior.rate_doubt == ADAPT.unknown:
+    if g.unexplained < ENOUGH or g.prior.rate_doubt == ADAPT.unknown:
         return g
     prior = replace(g.prior, doubt=ADAPT.uncounted, rate_doubt=ADAPT.unknown)
     return replace(g, prior=prior, workload=fitted(prior, g.history), unexplained=0)

@@ -235,9 +235,6 @@ class _Seen:
         np.maximum(self.overlap, 0.0, out=self.overlap)
         self.device, self.ago, self.log = table[:, 2].astype(int), table[:, 3], np.log(table[:, 4])
         self.jitter = ADAPT.jitter / table[:, 4]
-        if any(prior.narrow):
-            turns = table[:, 3] + history[-1].turn
-            self.jitter = np.hypot(self.jitter, np.where(turns <= 1, ADAPT.cold, 0.0))
         self.floor = np.array(prior.floors)[self.device]
         self.own = np.zeros((len(rows), devices))
         self.own[np.arange(len(rows)), self.device] = 1.0

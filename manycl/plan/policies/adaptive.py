@@ -30,6 +30,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import ADAPT
+from manycl.utilities.kept import FEW
 
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
 _LEAST, _BAND = whole("least", 1, 1), Option("band", ADAPT.dead_band, real(below=1.0), "a number from 0 to below 1")
@@ -198,7 +199,7 @@ class _Planned(NamedTuple):
 
 def _forget(of: dict[Any, Any]) -> None:
     """Keep the last entries."""
-    while len(of) > ADAPT.remembered:
+    while len(of) > FEW:
         del of[next(iter(of))]
 
 
@@ -352,7 +353,7 @@ def _filled(problem: Problem, family: Family, device: DeviceIndex) -> tuple[bool
 def _rate_doubt(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
     """Return how far off the ratios between the devices' times may be, as a logarithm."""
     doubt = max(problem.estimates.doubt(m.node, devices) for m in family.members)
-    return min(max(math.log1p(doubt), ADAPT.alike), ADAPT.unknown)
+    return min(max(math.log1p(doubt), ADAPT.counted), ADAPT.unknown)
 
 
 def _merging(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:

@@ -89,7 +89,7 @@ def _rough(problem: Problem) -> Plan | None:
         best = _simple(guessed, costs(guessed))
     except PolicyError:
         return None
-    is_brief = best.makespan < PLANNING.brief_graph
+    is_brief = best.makespan < PLANNING.most
     return replace(best, details={**best.details, "postponed": True}) if is_brief else None
 
 

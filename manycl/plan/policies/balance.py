@@ -152,7 +152,7 @@ def _starts(
     """Yield the plans to begin with: name, order of nodes, and the seconds that dividing a node must gain. ``more``:
     plans will be foreseen by the engine, so their times are known better."""
     yield "round 1", order, 0.0
-    brief = any(0.0 < seconds < PLANNING.brief * problem.handover for seconds in weight)
+    brief = any(0.0 < seconds < 2 * PLANNING.worth * problem.handover for seconds in weight)
     if brief:
         short = short_first(problem, weight, order)
         yield "careful", order, problem.handover
@@ -176,7 +176,7 @@ def _off_the_host(problem: Problem, table: Table) -> Table | None:
 
 def _like_portfolio(problem: Problem, table: Table) -> Timeline:
     """Return the timeline with the order and the devices that ``portfolio`` finds."""
-    found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), PLANNING.whole_effort)
+    found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), PLANNING.effort // 10)
     timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for a in found.assignments:

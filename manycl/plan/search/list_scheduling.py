@@ -23,13 +23,11 @@ from math import inf
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.model.occupancy import share
-from manycl.plan.plan import ON_HOST, WHOLE, Assignment
+from manycl.plan.plan import ON_HOST, ROUNDING, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs
 from manycl.plan.timeline.timeline import Fit, Hop, Schedule, Timeline
 from manycl.plan.timeline.timing import contended
-
-ROUNDING = 1e-9  # sums of the same times in another order differ by less, as a part of them
 
 
 def list_schedule(

@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, HostTask
-from manycl.machine import HOST
+from manycl.machine import HOST, HOST_BIT
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.search.execution_units import Partition, Way, execution_units, ways
 from manycl.plan.timeline.segments import INITIAL, Segments
 from manycl.plan.tuning import PLANNING
-
-AT_HOST = 1
-"""The host's memory as a bit: memories are bits, the host's is the first."""
 
 
 class Input(NamedTuple):
@@ -66,7 +63,7 @@ class PartitionCosts:
         graph, machine = problem.graph, problem.machine
         self.problem = problem
         self.host = len(machine.devices)
-        self.bits = [*(1 << d.memory for d in machine.devices), AT_HOST]
+        self.bits = [*(1 << d.memory for d in machine.devices), HOST_BIT]
         self.index = {key: i for i, key in enumerate(graph.buffers)}
         transfer = problem.estimates.transfer
         self.fetch = [[transfer(b.nbytes, m, HOST) for m in range(machine.memories)] for b in graph.buffers.values()]
@@ -121,7 +118,7 @@ class PartitionCosts:
         steps = tuple(self._step(node, part) for part in way)
         split = self.problem.splits.get(node)
         gathered = way[0].groups and split is not None and split.merge == "none"
-        return PricedWay(way, steps, AT_HOST if gathered else steps[0].memory)
+        return PricedWay(way, steps, HOST_BIT if gathered else steps[0].memory)
 
     def _step(self, node: int, part: Partition) -> PricedPart:
         known = self._steps.get((node, part))
@@ -143,7 +140,7 @@ class PartitionCosts:
             p = self.index[key]
             bring = transfer(high - low, HOST, memory)
             inputs.append(Input(p, bring, not groups or key not in sliced))
-            untouched = self.writer[node, p] == INITIAL and self.location[p] == AT_HOST and self.alone(node, p)
+            untouched = self.writer[node, p] == INITIAL and self.location[p] == HOST_BIT and self.alone(node, p)
             if untouched and (not groups or key in sliced):
                 sure += bring
         for key, low, high in problem.regions(node, first, groups) if groups else ():
@@ -162,7 +159,7 @@ def _location(segments: Segments, key: BufferKey) -> int:
     whole = -1
     for places in found:
         whole &= sum(1 << m for m in places)
-    return whole or AT_HOST
+    return whole or HOST_BIT
 
 
 def bring(
@@ -177,11 +174,11 @@ def bring(
         if where == 0 or where & memory:
             continue
         now = where
-        if not where & AT_HOST:
+        if not where & HOST_BIT:
             row = fetch[parameter]
             seconds += min(row[m] for m in range(len(row)) if where >> m & 1)
-            now |= AT_HOST
-        if memory != AT_HOST:
+            now |= HOST_BIT
+        if memory != HOST_BIT:
             seconds += up
             if whole:
                 now |= memory

@@ -16,8 +16,8 @@ import math
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
-from manycl.machine import HOST
-from manycl.plan.search.partition_costs import AT_HOST, PartitionCosts, PricedWay
+from manycl.machine import HOST, HOST_BIT
+from manycl.plan.search.partition_costs import PartitionCosts, PricedWay
 from manycl.plan.tuning import PLANNING
 
 
@@ -101,7 +101,7 @@ class Bounds:
         """Return the seconds that the last host function needs to get what a node has left with this choice."""
         costs, holds = self._costs, choice.holds
         last = self.last
-        if last is None or node == last or holds == AT_HOST:
+        if last is None or node == last or holds == HOST_BIT:
             return 0.0
         mine = [p for p in costs.writes[node] if costs.writer.get((last, p)) == node and costs.alone(last, p)]
         return sum(costs.fetch[p][holds.bit_length() - 1] for p in mine)
@@ -118,9 +118,9 @@ class Bounds:
             if costs.writer.get((after, p)) != node:
                 continue
             alone = costs.alone(after, p)
-            if alone and holds != AT_HOST:
+            if alone and holds != HOST_BIT:
                 seconds += costs.fetch[p][holds.bit_length() - 1]
-            if memory != AT_HOST and (alone or memory in self._owned):
+            if memory != HOST_BIT and (alone or memory in self._owned):
                 seconds += costs.problem.estimates.transfer(self._size[p], HOST, memory.bit_length() - 1)
         return seconds
 

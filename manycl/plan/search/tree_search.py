@@ -20,13 +20,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
+from manycl.plan.plan import ROUNDING
 from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, bring
 from manycl.plan.search.search_bounds import Bounds
 from manycl.plan.tuning import PLANNING
 
 WAITING, BEGUN, DONE = range(3)
-SIGNIFICANT = 1e-12
-"""The part by which a plan has to be shorter to count as shorter."""
 
 Path = tuple[tuple[int, int, int], ...]
 
@@ -262,7 +261,7 @@ def search(costs: PartitionCosts, effort: int) -> SearchResult:
 
 
 def _below(seconds: float) -> float:
-    return seconds - SIGNIFICANT * abs(seconds)
+    return seconds - ROUNDING * abs(seconds)
 
 
 def _ordered(tree: Tree, limit: float) -> list[Child]:
@@ -275,8 +274,7 @@ def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]
     key, times = tree.key(), tree.times()
     known = memory.get(key)
     if known is None:
-        if len(memory) < PLANNING.remembered:
-            memory[key] = [times]
+        memory[key] = [times]
         return False
     if any(all(a <= b for a, b in zip(old, times, strict=True)) for old in known):
         return True

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from manycl.graph.graph import BufferKey, Graph, Launch, Piece
 from manycl.group_range import RangeParts
 from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.model.transfer import LARGE, TINY
 from manycl.plan.plan import ON_HOST
 from manycl.trace import Event
 
@@ -32,13 +33,6 @@ class TransferQueue(IntEnum):
 
 UPLOADS = TransferQueue.UPLOAD, TransferQueue.AHEAD
 """The queues of transfers to a device; the other ones are for transfers from it."""
-APART = 1 << 20
-"""The bytes from which a downloaded piece is a transfer of its own, so that commands that need it do not wait for the
-pieces after it."""
-
-TINY = 1 << 14
-"""The bytes up to which a piece takes longer to enqueue than to move: enqueueing takes 30 us, in which a link of 6 GB/s
-moves twelve times as many bytes."""
 
 
 class Run(NamedTuple):
@@ -113,7 +107,7 @@ def continues(graph: Graph, transfer: Copy, command: Command) -> bool:
         return False
     if transfer.source == transfer.target:
         return True
-    if command.after != transfer.after or (transfer.is_download and min(first.nbytes, second.nbytes) >= APART):
+    if command.after != transfer.after or (transfer.is_download and min(first.nbytes, second.nbytes) >= LARGE):
         return False
     is_window = transfer.source_store is not None or transfer.target_store is not None
     if is_window or max(first.nbytes, second.nbytes) <= TINY:

@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from manycl.graph.graph import BufferKey, HostTask
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import HOST, HOST_BIT, DeviceIndex
+from manycl.model.transfer import COPYING
 from manycl.plan.plan import ON_HOST
+from manycl.plan.problem import ENQUEUING
 from manycl.run.commands.backend import ASIDE, Lane, TransferQueue
 from manycl.run.commands.transfers import NOTHING, EndedTransfers
-from manycl.run.data.coherence import HOST_BIT
-from manycl.run.recovery.checkpoints import COMMAND, COPYING, Checkpoints
+from manycl.run.recovery.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from manycl.run.commands.emit import Emitter
@@ -87,7 +88,7 @@ class Keeper:
         self._changed.add(key)
         if not needed & HOST_BIT:
             return False
-        return self._checkpoints.saves(COMMAND + self._graph.buffers[key].nbytes / COPYING)
+        return self._checkpoints.saves(ENQUEUING + self._graph.buffers[key].nbytes / COPYING)
 
     def wrote_here(self, keys: Collection[BufferKey]) -> None:
         """Note that a host function, or a device that computes there, changes the host's own copies of pieces."""
@@ -158,4 +159,4 @@ class Keeper:
 
     def _cost(self, key: BufferKey, device: DeviceIndex) -> float:
         """Return the seconds in which a device's buffer comes to the host."""
-        return COMMAND + self._transfer(self._graph.buffers[key].nbytes, self._memory[device], HOST)
+        return ENQUEUING + self._transfer(self._graph.buffers[key].nbytes, self._memory[device], HOST)

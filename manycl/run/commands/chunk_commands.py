@@ -6,12 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from typing import NamedTuple, TypeVar
 
 from manycl.graph.graph import BufferKey, Launch
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import HOST, HOST_BIT, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import Evict, Lane, Run, TransferQueue
 from manycl.run.commands.emit import AS_NODES_HAVE_IT, Emitter
 from manycl.run.commands.transfers import Subject
-from manycl.run.data.coherence import HOST_BIT
 from manycl.run.lowering.steps import Chunks
 from manycl.utilities.changed import named
 

@@ -13,27 +13,19 @@ from itertools import islice
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import BufferKey, DeviceTask, HostTask, Launch
-from manycl.machine import HOST, DeviceIndex, Route
+from manycl.machine import HOST, HOST_BIT, DeviceIndex, Route
+from manycl.model.transfer import LARGE, SMALL
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.commands.backend import Copy, HostCall, Lane, Run, TransferQueue
 from manycl.run.commands.checkpoint_commands import Keeper
 from manycl.run.commands.command_graph import CommandGraph, linked
 from manycl.run.commands.flow_control import FlowControl, ahead_of
 from manycl.run.commands.transfers import Copies, EndedTransfers, Subject, WriteBack
-from manycl.run.data.coherence import HOST_BIT, places
+from manycl.run.data.coherence import places
 from manycl.run.lowering.steps import Chunks
 
 LOOK_AHEAD = 16
 """The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn."""
-SMALL = 1 << 16
-"""The bytes that a link moves while the next command is enqueued. Smaller transfers go in the kernels' own queues.
-There nothing has to wait for another queue, which takes a GPU's driver 40 us; and downloads do not wait for large
-uploads, behind which NVIDIA's driver puts them in any other queue (measured with an H200). But where a device has
-several kernel queues, data that the host has had from the start wait for none of them: the other queues may read them
-too."""
-LARGE = 1 << 20
-"""The bytes from which a buffer, or a piece of one, is moved before anything else of a run is enqueued. Transfers that
-are due before it come first, as links carry first what was enqueued first."""
 Order = Mapping[BufferKey, int]
 """The positions of pieces in an order of transfers."""
 AS_NODES_HAVE_IT: Order = {}

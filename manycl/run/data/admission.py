@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from manycl.errors import RunError
 from manycl.graph.graph import BufferArg, BufferKey, HostTask
-from manycl.machine import HOST, DeviceIndex
-from manycl.run.data.coherence import HOST_BIT
+from manycl.machine import HOST, HOST_BIT, DeviceIndex
 from manycl.run.lowering.steps import Lowered
 
 if TYPE_CHECKING:

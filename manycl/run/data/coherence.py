@@ -17,12 +17,9 @@ from typing import NamedTuple
 
 from manycl.errors import ResultError
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST
+from manycl.machine import HOST, HOST_BIT
 from manycl.region import NOTHING, Region, holders, union
-
-HOST_BIT = 1 << HOST
-REMEMBERED = 64
-"""The number of answers about the pieces of a run that are cached; our own choice."""
+from manycl.utilities.kept import FEW
 
 
 class ValidRegion(NamedTuple):
@@ -44,7 +41,7 @@ def lie_in(
     regions, masks = zip(*parts, strict=True)
     known = lies.get((buffer, masks))
     found = known[1] if known is not None and known[0] == regions else holders(list(members.values()), regions)
-    if known is None and len(lies) >= REMEMBERED:
+    if known is None and len(lies) >= FEW:
         lies.clear()
     lies[buffer, masks] = regions, found  # (the same objects are compared in no time)
     return found
@@ -261,7 +258,7 @@ class Directory:
                 by_mask.setdefault(mask, []).append(region)
             self._join(buffer, by_mask)
             if buffer in self.parts:
-                if len(joined) >= REMEMBERED:
+                if len(joined) >= FEW:
                     joined.clear()
                 joined[buffer, *masks] = self.parts[buffer]
         if own:

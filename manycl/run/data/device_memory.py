@@ -10,8 +10,8 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, Device
 from manycl.run.data import red_zones
 from manycl.run.data.red_zones import Trespass
-
-_VIEWS = 1024  # cached views of a buffer on a device, at most
+from manycl.units import PAGE
+from manycl.utilities.kept import MANY
 
 
 class DeviceMemory:
@@ -47,10 +47,10 @@ class DeviceMemory:
         views = self._views.setdefault(key, {})
         place = offset, nbytes
         if place not in views:
-            if len(views) >= _VIEWS:
+            if len(views) >= MANY:
                 views.clear()  # commands that use them keep them
             zone = self._wholes.get(key)
-            before, start = (self.buffers[key], 0) if zone is None else (zone, red_zones.ZONE)
+            before, start = (self.buffers[key], 0) if zone is None else (zone, PAGE)
             try:
                 views[place] = self.driver.part(before, start + offset, nbytes)
             except DriverError as error:

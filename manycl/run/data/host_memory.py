@@ -28,16 +28,15 @@ import numpy as np
 from manycl.drivers.addresses import address_of, aligned
 from manycl.drivers.driver import Bytes, Driver, DriverError, End
 from manycl.drivers.shared import shared_memory
+from manycl.model.transfer import LARGE
 from manycl.run.data.pool import IDLE, Pool, size_class
+from manycl.units import PAGE
+from manycl.utilities.kept import FEW
 
-PIN_FROM = 4096  # bytes; locking less memory does not pay
-LARGE = 1 << 20  # bytes, from which one transfer repays the locking
 _UP, _DOWN, _SMALL, _CALLERS = 0.5, 1.5, 4.0, 1.01
 """The part of host memory that has to be moved before it is locked: up, for much of it; down, for much of it (it may
 have never been touched); for little; for a caller's, which may be gone after the first time."""
 _LOCKED = 4  # at most 1 / _LOCKED of the host's memory is locked
-MOST_RESULTS = 64
-"""Results that are remembered, at most; memory handed out beyond that is freed when it is dropped."""
 _COPY_THREADS = 16  # one thread copies 12.7 GB/s, eight 33 to 40, sixteen 49 (measured beside H200s)
 _PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
 HostBytes = Callable[[int], Bytes]
@@ -99,14 +98,17 @@ class HostMemory:
         self.pins: dict[str, object] = {}
         self.moved: dict[str, int] = {}
 
+    def references(self) -> int:
+        """Return how many references to its bytes there are."""
+        owner = self.data.base
+        return getrefcount(owner)
+
     def views(self) -> int:
         """Return how many views of its bytes there are, but for its own."""
-        owner = self.data.base
-        return getrefcount(owner) - _ALONE
+        return self.references() - _ALONE
 
 
-_ALONE = 0
-_ALONE = HostMemory(np.empty(2, np.uint8)[1:]).views()
+_ALONE = HostMemory(np.empty(2, np.uint8)[1:]).references()
 """The references to memory that only its own view refers to, as they are counted there."""
 
 
@@ -165,7 +167,7 @@ class PageLocks:
         size, platform = len(memory.data), driver.device.platform
         if platform in memory.pins:
             return True
-        if size < PIN_FROM or platform not in self._drivers:
+        if size < PAGE or platform not in self._drivers:
             return False
         with self._lock:
             moved = memory.moved[platform] = memory.moved.get(platform, 0) + nbytes
@@ -240,7 +242,7 @@ class Results:
                 raise
         else:
             self._locks.lock(memory)
-        if len(self._lent) < MOST_RESULTS:
+        if len(self._lent) < FEW:
             self._lent.append(memory)
         else:
             pool.dropped(nbytes, capacity)

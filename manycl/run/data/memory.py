@@ -17,13 +17,14 @@ from manycl.drivers.driver import Allocation, Bytes, DeviceLost, Driver, DriverE
 from manycl.errors import RunError
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg, Owned, owned
 from manycl.machine import DeviceIndex, Machine
+from manycl.model.transfer import LARGE
 from manycl.run.data import red_zones
 from manycl.run.data.device_memory import DeviceMemory
 from manycl.run.data.host_memory import HostBytes, HostMemory, PageLocks, Results, copy_bytes, ram_bytes, shared
 from manycl.run.data.pool import BufferPool, size_class
 from manycl.run.data.red_zones import Trespass
+from manycl.units import PAGE
 
-_MOVED = 1 << 20  # bytes from which a buffer takes the memory of one in the pool, rather than new memory
 _ROOMY = 64  # buffers may have spare capacity while all take at most 1 / _ROOMY of the smallest memory
 
 
@@ -331,7 +332,7 @@ class Memory:
         capacity = size_class(nbytes)
         if self.pool.used + capacity > self.roomy:
             capacity = nbytes
-        other = self.pool.take(nbytes) if capacity >= _MOVED else None
+        other = self.pool.take(nbytes) if capacity >= LARGE else None
         if other is not None:
             self._move(other, stored)
         else:
@@ -344,7 +345,7 @@ class Memory:
             raise self._no_room(stored)
         try:
             if self.guarded:
-                stored.host = HostMemory(self.new_bytes(nbytes + 2 * red_zones.ZONE))
+                stored.host = HostMemory(self.new_bytes(nbytes + 2 * PAGE))
                 stored.data = red_zones.around(stored.host.data)
             else:
                 stored.put(HostMemory(self.new_bytes(stored.capacity or nbytes)))

@@ -19,13 +19,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from manycl.graph.graph import BufferKey, Owned
+from manycl.units import ELEMENT
 
 if TYPE_CHECKING:
     from manycl.run.data.memory import StoredBuffer
 
 IDLE = 64
 """Runs that memory may wait for somebody who asks for it."""
-_LEAST = 128  # bytes; small capacities are multiples of this
 _EXACT = 64 << 20  # bytes, from which a capacity is the size that was asked for
 
 Item = TypeVar("Item")
@@ -37,7 +37,7 @@ def size_class(nbytes: int) -> int:
     change a little all the time find memory that others have left."""
     if nbytes >= _EXACT:
         return nbytes
-    step = max(_LEAST, 1 << nbytes.bit_length() >> 4)
+    step = max(ELEMENT, 1 << nbytes.bit_length() >> 4)
     return -(-nbytes // step) * step
 
 

@@ -1,6 +1,6 @@
 """Red zones: a pattern before and after every buffer that kernels see, compared after each kernel (MANYCL_DEBUG=5).
 
-A kernel that writes up to :data:`ZONE` bytes outside of a buffer changes the pattern instead of other data, and is
+A kernel that writes up to :data:`PAGE` bytes outside of a buffer changes the pattern instead of other data, and is
 named. Kernels run one at a time then, so it is that kernel. Reads outside of a buffer, and writes further away, are not
 seen.
 """
@@ -13,9 +13,9 @@ import numpy as np
 
 from manycl.drivers.driver import Allocation, Bytes, Driver, End, Queue
 from manycl.region import Box
+from manycl.units import PAGE
 
-ZONE = 4096  # bytes; a multiple of any device's alignment of sub-buffers (CL_DEVICE_MEM_BASE_ADDR_ALIGN)
-PATTERN: Bytes = (np.arange(ZONE) * 37 + 11).astype(np.uint8)
+PATTERN: Bytes = (np.arange(PAGE) * 37 + 11).astype(np.uint8)
 
 
 class Trespass(NamedTuple):
@@ -27,22 +27,22 @@ class Trespass(NamedTuple):
 
 def around(whole: Bytes) -> Bytes:
     """Draw the red zones of host memory; return the bytes between them."""
-    whole[:ZONE] = PATTERN
-    whole[-ZONE:] = PATTERN
-    return whole[ZONE:-ZONE]
+    whole[:PAGE] = PATTERN
+    whole[-PAGE:] = PATTERN
+    return whole[PAGE:-PAGE]
 
 
 def on_device(driver: Driver, queue: Queue, nbytes: int) -> tuple[Allocation, Allocation]:
     """Allocate memory of a device between red zones; return it without them, and with them."""
-    whole = driver.allocate(nbytes + 2 * ZONE)
+    whole = driver.allocate(nbytes + 2 * PAGE)
     _draw(driver, queue, whole, nbytes)
-    return driver.part(whole, ZONE, nbytes), whole
+    return driver.part(whole, PAGE, nbytes), whole
 
 
 def look_at_host(whole: Bytes) -> Trespass | None:
     """Return what was written into the red zones of host memory, and draw them again."""
-    nbytes = len(whole) - 2 * ZONE
-    found = _compare(whole[:ZONE], whole[-ZONE:], nbytes)
+    nbytes = len(whole) - 2 * PAGE
+    found = _compare(whole[:PAGE], whole[-PAGE:], nbytes)
     if found is not None:
         around(whole)
     return found
@@ -50,27 +50,27 @@ def look_at_host(whole: Bytes) -> Trespass | None:
 
 def look_on_device(driver: Driver, queue: Queue, whole: Allocation, nbytes: int) -> Trespass | None:
     """Return what was written into the red zones around ``nbytes`` of a device's memory, and draw them again."""
-    data = np.empty(nbytes + 2 * ZONE, np.uint8)
+    data = np.empty(nbytes + 2 * PAGE, np.uint8)
     _copy(driver, queue, End(data), End(whole), nbytes)
-    found = _compare(data[:ZONE], data[-ZONE:], nbytes)
+    found = _compare(data[:PAGE], data[-PAGE:], nbytes)
     if found is not None:
         _draw(driver, queue, whole, nbytes)
     return found
 
 
 def _draw(driver: Driver, queue: Queue, whole: Allocation, nbytes: int) -> None:
-    data = np.empty(nbytes + 2 * ZONE, np.uint8)
+    data = np.empty(nbytes + 2 * PAGE, np.uint8)
     around(data)
     _copy(driver, queue, End(whole), End(data), nbytes)
 
 
 def _copy(driver: Driver, queue: Queue, target: End, source: End, nbytes: int) -> None:
-    zones = (Box(0, ZONE), Box(ZONE + nbytes, ZONE))
+    zones = (Box(0, PAGE), Box(PAGE + nbytes, PAGE))
     events = driver.copy(queue, target, source, zones, ())
     driver.flush(queue)
     driver.wait(events[-1])
 
 
 def _compare(before: Bytes, after: Bytes, nbytes: int) -> Trespass | None:
-    places = np.concatenate([np.flatnonzero(before != PATTERN) - ZONE, np.flatnonzero(after != PATTERN) + nbytes])
+    places = np.concatenate([np.flatnonzero(before != PATTERN) - PAGE, np.flatnonzero(after != PATTERN) + nbytes])
     return Trespass(int(places[0]), len(places)) if len(places) else None

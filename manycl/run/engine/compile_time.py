@@ -14,7 +14,8 @@ from typing import NamedTuple
 from manycl.trace import DecisionEvent, Event, FailureEvent
 
 LEAST = 1e-3
-"""The shortest wait that counts as compiling, in seconds; shorter waits are what handing over and waking up take."""
+"""The least seconds of a wait that counts as compiling, and of a kernel whose time tells of its device. Shorter ones
+depend on what else the machine does: handing over and waking up take as long."""
 
 
 class Phase(NamedTuple):

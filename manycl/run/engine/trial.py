@@ -12,18 +12,16 @@ from typing import NamedTuple
 
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import ON_HOST, ROUNDING, Assignment, Plan
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import Command, Done, Lane, Report, Run, lane_of, nodes_of
 from manycl.run.commands.command_graph import CommandGraph, KernelEnds
 
-LOSING = 1.5
+LOSING = PLANNING.near
 """The ratio to the fastest plan's time from which another plan is not tried any further."""
 SEEN = 0.2
 """The part of the fastest plan's time for which the progress of another one is watched before it is judged; our own
 choice. New code and memory slow the first kernels."""
-SLACK = 1e-9
-"""The part of the planned work that counts as none: sums of floats are not exact."""
 
 
 class Fallback(NamedTuple):
@@ -98,7 +96,7 @@ class TrialProgress:
         if took < SEEN * self._seconds:
             return False
         for lane, left in self._left.items():
-            if left > SLACK * self._total:
+            if left > ROUNDING * self._total:
                 if left >= self._before[lane]:
                     return False
                 slowdown = self.slowdowns[lane[0]] = took / (self._before[lane] - left)

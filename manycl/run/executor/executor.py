@@ -50,9 +50,9 @@ from manycl.run.executor.transfers import Moved, TransferLanes, within
 from manycl.run.executor.waits import InterruptMessage, responsive
 from manycl.run.recovery.undo_log import KeptCopies, UndoLog
 from manycl.utilities.interrupts import interruptible
+from manycl.utilities.kept import PLANS
 from manycl.utilities.prompt import be_prompt, thread
 
-KEPT_GRAPHS = 8  # graphs whose rows to transfer are cached
 _MEMORY = attrgetter("memory")
 
 
@@ -83,7 +83,7 @@ class Executor:
         self._moves: TransferLanes | None = None
         self.host_calls = HostCalls(self.memory)
         # cached rows to transfer, by graph: several graphs may run in turns
-        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
+        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey, ...], Moved]]] = deque(maxlen=PLANS)
 
     @property
     def drivers(self) -> list[Driver]:

@@ -21,13 +21,14 @@ from manycl.graph.versions.sequence import SequenceProgram
 from manycl.graph.versions.versions import preferred
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.executor.sub_buffers import placed
-from manycl.utilities.kept import Kept
+from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.logs import logger
 
 log = logger(__name__)
 
-PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
-"""Programs and kernels that are cached for each device; a graph with more is built again whenever it runs."""
+PROGRAMS_KEPT = 1024
+"""Programs that are cached for each device, which take up to a megabyte; a graph with more is built again whenever it
+runs."""
 _COMPILERS = 8
 """Programs that are built at the same time; each compiler of native devices is a process."""
 
@@ -120,8 +121,8 @@ class Programs:
         self._drivers = drivers
         self._built: list[Kept[tuple[Source, object], _Built]] = [Kept(PROGRAMS_KEPT) for _ in drivers]
         # each with its program, so that no other program gets the id in its key
-        self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
-        self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
+        self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(MANY) for _ in drivers]
+        self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(MANY) for _ in drivers]
         self.prefer: Callable[[Launch, DeviceIndex], int | None] = lambda launch, device: None
         """The version (index) of a launch that a device shall run if it can, as a function (-1: the device's own
         preference)."""
@@ -130,8 +131,8 @@ class Programs:
         """Change to other devices; ``before``: the former index of each. Only when no run is under way."""
         self._machine, self._drivers = machine, drivers
         self._built = [Kept(PROGRAMS_KEPT) if i is None else self._built[i] for i in before]
-        self._kernels = [Kept(KERNELS_KEPT) if i is None else self._kernels[i] for i in before]
-        self._chosen = [Kept(KERNELS_KEPT) for _ in drivers]
+        self._kernels = [Kept(MANY) if i is None else self._kernels[i] for i in before]
+        self._chosen = [Kept(MANY) for _ in drivers]
 
     @property
     def devices(self) -> Sequence[DeviceIndex]:

@@ -15,9 +15,7 @@ from manycl.errors import RunError
 from manycl.graph.graph import Argument, BufferArg
 from manycl.graph.versions.host_version import HostProgram
 from manycl.machine import Device
-from manycl.utilities.kept import Kept
-
-_SHIFTED = 1024  # kernels that are cached
+from manycl.utilities.kept import MANY, Kept
 
 
 class Shifted(NamedTuple):
@@ -30,7 +28,7 @@ class Shifted(NamedTuple):
     original: ProgramFacts
 
 
-_known: Kept[tuple[int, str], Shifted] = Kept(_SHIFTED)
+_known: Kept[tuple[int, str], Shifted] = Kept(MANY)
 
 
 def shifted(program: ProgramFacts, kernel: str) -> Shifted:

@@ -37,10 +37,8 @@ least (Linux); later it is a pause."""
 PAUSE = 0.005
 """The length of a pause after ``YIELD``, as a share of the time waited so far."""
 LONGEST = 1e-3
-"""The longest pause, in seconds."""
-AT_ONCE = 1e-3
-"""The most seconds of work for which the driver's own wait is used although Ctrl-C is not handled there (our own
-choice)."""
+"""The longest pause, in seconds; also the most work for which the driver's own wait is used although Ctrl-C is not
+handled there (our own choice)."""
 RESPONSIVE = 1e-4
 """Seconds after which a thread gives up Python's lock while a run is under way whose threads report; Python's default
 of 5 ms delays every report while another thread computes."""

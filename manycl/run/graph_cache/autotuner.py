@@ -7,15 +7,13 @@ from math import inf
 
 from manycl.plan.plan import Plan, same_plan
 from manycl.run.engine.trial import LOSING, Fallback
+from manycl.utilities.kept import ENOUGH
 
 PLANNED_RUNS = 4
 """The number of first runs of a prepared graph that are planned, whatever that costs: each planning knows better how
 long kernels and transfers take."""
 POSTPONED_RUNS = 32
 """The most times that a policy is asked which says that it will know more soon; until then its plans do not count."""
-COMPARED = 3
-"""The number of runs of another plan that are compared with those of the kept plan, by the fastest of each: memory is
-new and code is cold in the first."""
 TRIAL_SHARE = 0.03
 """The part of the seconds of all runs that trials may cost, beside the time of one run."""
 FIRST_WAIT = 2
@@ -120,7 +118,7 @@ class Autotuner:
             self._runs, self._least = self._runs + 1, min(self._least, seconds)
             return
         self._trial_least, self._trial_runs = min(self._trial_least, seconds), self._trial_runs + 1
-        if seconds > LOSING * self._least or self._trial_runs >= COMPARED:
+        if seconds > LOSING * self._least or self._trial_runs >= ENOUGH:
             if self._trial_least < self._least:
                 self._best, self._least = self.candidate, self._trial_least
             self.candidate = None

@@ -32,14 +32,11 @@ from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_rule import gains_nothing
+from manycl.utilities.kept import FEW, PLANS
 
-COMMANDS = 8
-"""The number of command graphs kept of a graph's plans, for other buffers and other places of these at the start."""
 LONG_PLANNING = 0.05
 """The part of a run's seconds from which a graph that has run is planned in the background, while it goes on as before;
 our own choice."""
-ARRANGEMENTS = 64
-"""The number of ways in which buffers of a graph have been exchanged for which the graph is kept; our own choice."""
 
 
 class CachedGraph:
@@ -112,7 +109,7 @@ class CachedGraph:
         changes = tuple(instead.items()) if instead else ()
         found = self._arranged.get(changes)
         if found is None:
-            if len(self._arranged) >= ARRANGEMENTS:  # of n buffers, there are n! ways
+            if len(self._arranged) >= FEW:  # of n buffers, there are n! ways
                 self._arranged.pop(next(iter(self._arranged)), None)
             found = self._arranged[changes] = self._on(dict(changes))
         cached, graph, of = found
@@ -237,7 +234,7 @@ class CachedGraph:
                 has_own, commands = is_own, kept if is_own else kept.on(graph, of)
                 if commands is not None and (result := commands.play(session, learning)) is not None:
                     if not is_own and self.is_lasting:
-                        self._commands = [commands, *self._commands[: COMMANDS - 1]]
+                        self._commands = [commands, *self._commands[: PLANS - 1]]
                     return result
         try:
             result = session.run(graph, plan, repeated=int(self.is_repeated), learning=learning)
@@ -256,7 +253,7 @@ class CachedGraph:
         if script is None or result.seconds > at_once(script.problem):
             return
         if kept is None or script.plan is kept:
-            self._commands = [KeptCommands(script, of, self._devices, self.is_lasting), *self._commands[: COMMANDS - 1]]
+            self._commands = [KeptCommands(script, of, self._devices, self.is_lasting), *self._commands[: PLANS - 1]]
 
     def analyse(self, seconds: float, graph: Callable[[], Batch | Graph | None], is_awaited: bool = False) -> None:
         """Analyse in the background how launches may be divided, if a run of so many seconds may gain by that.

@@ -34,12 +34,13 @@ from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, Decision, Facts, decide, gains_nothing
+from manycl.utilities.kept import FEW
 
 if TYPE_CHECKING:
     from manycl.run.streams.eager_stream import EagerStream
 
-KEPT, NODES = 64, 1 << 16
-"""The most graphs that are cached (KEPT), and the most nodes of all of them (NODES)."""
+NODES = 1 << 16
+"""The most nodes of all graphs that are cached; our own choice."""
 
 
 class GraphCache:
@@ -248,7 +249,7 @@ class GraphCache:
         varied = self._varied.get(kind)
         if varied is None:
             varied = self._varied[kind] = made()
-            if len(self._varied) > KEPT:
+            if len(self._varied) > FEW:
                 self._varied.popitem(last=False)
         self._varied.move_to_end(kind)
         return varied
@@ -256,7 +257,7 @@ class GraphCache:
     def _keep(self, key: Hashable, known: RecurringGraph) -> RecurringGraph:
         self._known[key] = known
         self._nodes += known.nodes
-        while len(self._known) > KEPT or self._nodes > NODES:
+        while len(self._known) > FEW or self._nodes > NODES:
             _, oldest = self._known.popitem(last=False)
             self._nodes -= oldest.nodes
         return known

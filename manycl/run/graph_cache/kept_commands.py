@@ -18,7 +18,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import PLAIN, Setup
 from manycl.run.executor.command_buffer import CommandBuffer, play, recorded
-from manycl.run.executor.waits import AT_ONCE
+from manycl.run.executor.waits import LONGEST
 from manycl.run.recovery.device_events import EventMonitor
 from manycl.utilities.unforeseen import told
 
@@ -102,7 +102,7 @@ class KeptCommands:
         known = self._recording
         is_certain = buffer.bounded and (buffer.steady or self.of.scalars == known.scalars)
         try:
-            taken, record = play(executor, script, buffer, is_certain and known.seconds <= AT_ONCE)
+            taken, record = play(executor, script, buffer, is_certain and known.seconds <= LONGEST)
         except BaseException as error:
             _give(playback)
             playback.lose(f"the run was stopped by {type(error).__name__}")

@@ -14,11 +14,10 @@ from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.tiling.limits import limited
+from manycl.utilities.kept import PLANS
 
 if TYPE_CHECKING:
     from manycl.run.data.memory import Memory
-
-KEPT = 8  # plans
 
 
 class LoweringCache:
@@ -40,7 +39,7 @@ class LoweringCache:
             is_same = kept == limits and asked == demanded and (known is plan or (limits and same_plan(known, plan)))
             if is_same and same_graph(graph, problem.graph) and lowered.fits(directory):
                 return lowered
-        if len(self._kept) >= KEPT:
+        if len(self._kept) >= PLANS:
             self._forget()
         lowered = lower(problem, plan, directory, limits)
         for buffer in lowered.temporaries:

@@ -24,9 +24,7 @@ from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph, is_worth_planning
 from manycl.run.streams.stream_state import Given
-
-MOST_SEEN = 1024
-"""The number of graphs that differ by their scalars and are remembered as seen."""
+from manycl.utilities.kept import MANY
 
 
 class RecurringGraph(CachedGraph):
@@ -218,7 +216,7 @@ class VariedGraph(RecurringGraph):
         if scalars in self._seen:
             return False
         self._seen[scalars] = None
-        if len(self._seen) > MOST_SEEN:
+        if len(self._seen) > MANY:
             self._seen.popitem(last=False)
         return len(self._seen) > NEWS
 

@@ -19,14 +19,12 @@ from manycl.run.lowering.range_tasks import RangeTask
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import RANGE, ChunkDeque, Chunks
 from manycl.run.stealing.packet_size import settled_packets
+from manycl.run.stealing.work_stealing import PART
 
 MOST = 48
 """The most chunks of a launch for each of its shares: cutting its buffers along them takes some 50 us a chunk."""
 CELLS = 2.0
 """Chunks for each of the packets that a share is to run in, where other processes may demand its device."""
-PART = 3
-"""The largest part of the rest of its share that a chunk is (1 / PART). So the chunks at the end, which run last and
-are stolen, are short."""
 FINEST = 300
 """The smallest part of a launch that a chunk is (1 / FINEST), as long as all of the launch counts: a part of a percent
 decides nothing."""
@@ -117,7 +115,7 @@ def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
     sizes: list[int] = []
     rest = groups
     while rest > 0:
-        size = max(least, -(-rest // PART))
+        size = max(least, math.ceil(rest * PART))
         if len(sizes) == most - 1 or rest - size < least:
             size = rest
         sizes.append(size)

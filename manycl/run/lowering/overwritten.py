@@ -11,17 +11,12 @@ from manycl.graph.access import access_of
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
-from manycl.machine import Machine
+from manycl.machine import HOST_BIT, Machine
+from manycl.model.transfer import SMALL
 from manycl.plan.plan import ON_HOST
 from manycl.region import NOTHING, Region, union
-from manycl.run.data.coherence import HOST_BIT
 from manycl.run.lowering.steps import Lowered
 from manycl.utilities.unforeseen import told
-
-WORTH = 1 << 16
-"""Bytes; a smaller buffer is moved in less time than a launch is analysed, which pays only for a graph that runs
-again."""
-
 
 LOOKED_AT = 256
 """Different launches of a run that are analysed, at most: each takes a fraction of a millisecond the first time."""
@@ -33,7 +28,7 @@ seconds, at worst. It takes longer than moving a gigabyte, so isl is not asked a
 class Overwritten:
     """The nodes of a lowered graph that write every byte of a buffer, as far as it was proved by ``ask``, before time
     starts; what is not proved is moved. ``whole``: the graph before lowering, with whole buffers. ``repeated``: the
-    graph runs again and again; if not, the answer is no for buffers with fewer bytes than WORTH. ``questions``: the
+    graph runs again and again; if not, the answer is no for buffers with fewer bytes than SMALL. ``questions``: the
     number of launches about which isl is asked, roughly (None: as many as pay)."""
 
     def __init__(self, lowered: Lowered, whole: Graph, repeated: bool = False, questions: int | None = None) -> None:
@@ -66,7 +61,7 @@ class Overwritten:
     def region(self, node: int, key: BufferKey) -> Region:
         """Return the bytes of a buffer that a node is known to write."""
         task = self._lowered.graph.nodes[node]
-        if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < WORTH):
+        if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < SMALL):
             return NOTHING
         # a program without a tree was made by hand
         if not isinstance(task, Launch) or task.versions or not task.program.tree:

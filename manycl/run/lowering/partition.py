@@ -10,10 +10,7 @@ from manycl.graph.access import Access
 from manycl.graph.graph import Buffer, BufferKey, Piece
 from manycl.region import Region, bytes_of, holders, partition
 from manycl.run.data.coherence import Directory
-
-ALIGNED = 4096
-"""The bytes at whose multiples windows begin, and parts of what is moved in turns: pointers are aligned as those of
-whole buffers are."""
+from manycl.units import PAGE
 
 
 def chunks(region: Region, most: int) -> list[Region]:
@@ -24,7 +21,7 @@ def chunks(region: Region, most: int) -> list[Region]:
     offset, width, _, count, *_ = region.boxes[0]
     if count == 1:
         number = width // most
-        ends = [width * i // number // ALIGNED * ALIGNED for i in range(number)] + [width]
+        ends = [width * i // number // PAGE * PAGE for i in range(number)] + [width]
         return [Region.span(offset + a, offset + b) for a, b in pairwise(ends)]
     number = min(count, width * count // most)
     ends = [count * i // number for i in range(number + 1)]

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis import service
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.graph.division import RANGES_KEPT, Division, HostDivision
+from manycl.graph.division import Division, HostDivision
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, Window
 from manycl.graph.reduction import Atomic
 from manycl.graph.rename import renamed_arguments
-from manycl.group_range import GroupRange
-from manycl.utilities.kept import Kept
+from manycl.group_range import GROUP, GroupRange
+from manycl.utilities.kept import MANY, Kept
 
 if TYPE_CHECKING:
     from manycl.analysis.texts.rewrite import SubKernel
 
-_GROUP = 64  # work-items in a work-group of a kernel that merges by difference
 
 _known: Kept[Division, RangeLaunches] = Kept(256)
 
@@ -55,7 +54,7 @@ class RangeLaunches:
 
     def __init__(self, division: Division) -> None:
         self.division = division
-        self._ranges: Kept[Hashable, Launch] = Kept(RANGES_KEPT)
+        self._ranges: Kept[Hashable, Launch] = Kept(MANY)
 
     def range(
         self,
@@ -302,4 +301,4 @@ def _parsed(source: str) -> ProgramFacts:
 
 
 def _helper(name: str, program: ProgramFacts, kernel: str, items: int, args: tuple[Argument, ...]) -> Launch:
-    return Launch(name, program, program.kernels[kernel], (-(-items // _GROUP) * _GROUP,), (_GROUP,), args, (), ())
+    return Launch(name, program, program.kernels[kernel], (-(-items // GROUP) * GROUP,), (GROUP,), args, (), ())

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Piece, Window
 from manycl.group_range import RangeParts
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST_BIT, DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.rescheduling import Extent
 from manycl.region import Region
-from manycl.run.data.coherence import HOST_BIT, Directory, Lies, ValidRegion, lie_in
+from manycl.run.data.coherence import Directory, Lies, ValidRegion, lie_in
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 """The roles of steps that are not whole nodes."""

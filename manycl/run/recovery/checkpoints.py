@@ -19,15 +19,11 @@ from dataclasses import dataclass
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.plan.problem import Problem
+from manycl.plan.problem import ENQUEUING, Problem
 from manycl.run.lowering.steps import Lowered
 
 KEEPING = 0.02
 """The part of the predicted seconds that checkpoints and undo copies may take for each device."""
-COMMAND = 10e-6
-"""The seconds that one more command takes a device in another process."""
-COPYING = 4e9
-"""The bytes per second at which the host copies its own contents."""
 MOST = 1 << 28
 """The most bytes of an undo copy: each queue has memory for one."""
 NOWHERE: frozenset[DeviceIndex] = frozenset()
@@ -81,7 +77,7 @@ def _undone(
         for a in mine:
             nbytes = undo_bytes(lowered, a.node)
             if nbytes and a.end > a.start and a.node not in graph.beside:  # joint writers are not undone one by one
-                cost = COMMAND + 2.0 * nbytes / devices[device].bandwidth
+                cost = ENQUEUING + 2.0 * nbytes / devices[device].bandwidth
                 costs.append((cost / (a.end - a.start), cost, a.node))
         for _, cost, step in sorted(costs):
             if cost > left:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
 from manycl.graph.graph import BufferKey, Graph, HostTask
-from manycl.machine import HOST
-from manycl.run.data.coherence import HOST_BIT
+from manycl.machine import HOST, HOST_BIT
 from manycl.run.recovery.history import CommandHistory, PieceVersion
 
 _NOTHING: frozenset[int] = frozenset()

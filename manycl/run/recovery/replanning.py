@@ -15,6 +15,7 @@ from math import inf
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Piece
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Slowed
+from manycl.plan.movable import SHORTEST
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import Rescheduler
@@ -30,8 +31,6 @@ from manycl.run.stealing.share_scheduler import ShareScheduler
 from manycl.utilities.changed import changed
 
 UNCHANGED: Mapping[DeviceIndex, float] = {}
-LEAST = 20e-3
-"""The least seconds of work that must be left for planning anew to be considered."""
 
 
 def not_begun(lowered: Lowered, begun: Iterable[int]) -> tuple[int, ...]:
@@ -106,7 +105,7 @@ class Outlook:
         ends, total = list(given), sum(t for _, t in alone.values())
         for device, t in alone.values():
             ends[device] += t
-        if total <= LEAST:
+        if total <= SHORTEST:
             return 0.0
         nodes = set(not_begun(self._lowered, set(range(len(self._lowered.graph))).difference(left)))
         mine = [step for step in alone if self._lowered.step(step).node in nodes]
@@ -120,7 +119,7 @@ class Outlook:
         """Return whether nodes that have not begun take so long that a plan of their own pays, in a run that has
         stopped."""
         steps = [s for s in range(len(self._lowered.graph)) if self._lowered.step(s).node in nodes]
-        return self.can_all_run(nodes) and self.shared(steps) > max(LEAST, 2.0 * self.planning(nodes))
+        return self.can_all_run(nodes) and self.shared(steps) > max(SHORTEST, 2.0 * self.planning(nodes))
 
     def planning(self, nodes: Collection[int]) -> float:
         """Return the seconds that planning takes."""

@@ -21,19 +21,17 @@ from manycl.plan.rescheduling import Rescheduler
 from manycl.run.commands.backend import Done, Report, Run
 from manycl.run.commands.command_graph import KernelEnds
 from manycl.run.commands.transfers import Subject
+from manycl.run.engine.compile_time import LEAST
 from manycl.run.engine.playback import Playback
+from manycl.utilities.kept import ENOUGH
 
-IN_A_ROW, WORK = 3, 50e-3
-"""The least number of a device's last kernels that count (IN_A_ROW), and their least predicted seconds in all
-(WORK)."""
+WORK = 50e-3
+"""The least predicted seconds in all of a device's last kernels, of which at least ENOUGH count."""
 TIMES = 2.0
 """The factor by which each of a device's last kernels has to take longer than predicted. A device that was a straggler
 before has become faster again if each takes less than the reciprocal."""
 GAIN = 0.2
 """The least part of the rest of the run that planning it anew has to gain."""
-SHORTEST = 1e-3
-"""The least predicted seconds of a kernel that counts: the times of shorter ones depend on what else the machine
-does."""
 
 
 class StragglerDetection:
@@ -56,7 +54,7 @@ class StragglerDetection:
         """By device, of each of its kernels, how many times as long as predicted it took, and the predicted seconds."""
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
         self._ends = KernelEnds(playback.script)
-        self._heard, self._asks, self._patience = 0, 0, IN_A_ROW
+        self._heard, self._asks, self._patience = 0, 0, ENOUGH
 
     @property
     def is_possible(self) -> bool:
@@ -101,7 +99,7 @@ class StragglerDetection:
         for ratio, foreseen in reversed(self._kernels[device]):
             ratios.append(ratio)
             work += foreseen
-            if len(ratios) >= IN_A_ROW and work >= WORK:
+            if len(ratios) >= ENOUGH and work >= WORK:
                 return ratios, True
         return ratios, False
 
@@ -113,7 +111,7 @@ class StragglerDetection:
     def _hear(self, command: Run) -> None:
         """Note that a kernel has ended."""
         device, foreseen = command.device, self._seconds(command.token, command.device)
-        if foreseen >= SHORTEST and (took := self._took(command.token, device)) is not None:
+        if foreseen >= LEAST and (took := self._took(command.token, device)) is not None:
             self._heard += 1
             self._kernels.setdefault(device, []).append((took / foreseen, foreseen))
 
@@ -134,6 +132,6 @@ class StragglerDetection:
             isinstance(command, Run)
             and not is_complete
             and command.device not in self._kernels
-            and self._seconds(command.token, command.device) >= SHORTEST
+            and self._seconds(command.token, command.device) >= LEAST
             for command, is_complete in self._playback.given
         )

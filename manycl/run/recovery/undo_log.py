@@ -14,8 +14,7 @@ from manycl.region import Box
 from manycl.run.commands.backend import Run
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
-
-_ALIGNED = 64  # bytes
+from manycl.units import ELEMENT
 
 
 class _Part(NamedTuple):
@@ -55,7 +54,7 @@ class UndoLog:
             rows = buffer.region.boxes if isinstance(buffer, Piece) else (Box(0, buffer.nbytes),)
             first, end = min(box.offset for box in rows), max(box.end for box in rows)
             parts.append(_Part(whole, rows, first - at))
-            at += -(-(end - first) // _ALIGNED) * _ALIGNED
+            at += -(-(end - first) // ELEMENT) * ELEMENT
         area = self._area(lanes, command.queue, at)
         if area is None:
             return None

@@ -18,13 +18,16 @@ import numpy as np
 from manycl.drivers.addresses import aligned
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Allocation, Driver, End, Event, Queue, Source
+from manycl.group_range import GROUP
 from manycl.machine import HOST, Machine
 from manycl.model.history.history import identity
 from manycl.model.history.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
-from manycl.model.transfer import SIZES, smallest
+from manycl.model.transfer import CHUNK, SIZES, smallest
 from manycl.region import Box
 from manycl.run.data.host_memory import shared
+from manycl.units import PAGE
+from manycl.utilities.kept import ENOUGH
 
 _SOURCE = """
 __kernel void nothing(__global float *x) { }
@@ -44,11 +47,7 @@ _LONG = 0.02  # seconds that a run of multiply_add takes at least
 _STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
 _LONG_STREAM = 1 << 28  # bytes of the arrays on other devices
 _SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory
-LARGE, _SMALL = 1 << 23, 1 << 12
-"""Bytes of large and small transfers. Two memories of one processor, as those of its parts, copy so little within its
-cache, in several times the bandwidth of its memory; transfers of runs correct that."""
-_BEST_OF, _MEDIAN_OF, _TURNS = 5, 30, 3  # runs of a measurement: for a best one, for a median, for chunk sizes
-_LOCAL = 128  # work-items of a work-group
+_BEST_OF, _MEDIAN_OF = 5, 30  # runs of a measurement: for a best one, for a median
 
 Values = dict[str, float]
 Starts = Sequence[tuple[Driver, Callable[[], Event]]]
@@ -130,15 +129,15 @@ def _device(driver: Driver) -> Values:
     def run(name: str, items: int, *args: Allocation | bytes) -> float:
         for index, value in enumerate(args):
             kernels[name].set(index, value)
-        event = driver.launch(queue, kernels[name], (items,), (_LOCAL,), None, None)
+        event = driver.launch(queue, kernels[name], (items,), (GROUP,), None, None)
         begin = time.perf_counter()
         _wait(driver, queue, event)
         start, end = driver.times(event)
         # by the device's clock; by the host's where a driver's clock stands still
         return end - start if end > start else time.perf_counter() - begin
 
-    items = min(8 * device.compute_units * max(_LOCAL, ITEMS_PER_UNIT.get(device.kind, 1)), nbytes // 4)
-    items = max(_LOCAL, items // _LOCAL * _LOCAL)
+    items = min(8 * device.compute_units * max(GROUP, ITEMS_PER_UNIT.get(device.kind, 1)), nbytes // 4)
+    items = max(GROUP, items // GROUP * GROUP)
     rounds = 1000
 
     def compute() -> float:
@@ -150,11 +149,11 @@ def _device(driver: Driver) -> Values:
     count = nbytes // 4
     run("add", count, *buffers)
     bandwidth = max(3 * nbytes / run("add", count, *buffers) for _ in range(_BEST_OF))
-    run("nothing", _LOCAL, buffers[0])
+    run("nothing", GROUP, buffers[0])
     waits = []
     for _ in range(_MEDIAN_OF):
         begin = time.perf_counter()
-        inside = run("nothing", _LOCAL, buffers[0])
+        inside = run("nothing", GROUP, buffers[0])
         waits.append(max(1e-7, time.perf_counter() - begin - inside))
     return {"flops": flops, "bandwidth": bandwidth, "launch_overhead": statistics.median(waits)}
 
@@ -171,7 +170,7 @@ class MeasuredLink:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         device = driver.device
-        self.nbytes = min(LARGE, device.global_memory // _SHARE, device.max_allocation)
+        self.nbytes = min(CHUNK, device.global_memory // _SHARE, device.max_allocation)
         new_bytes = shared if driver.needs_shared_memory else aligned
         self._host = [new_bytes(self.nbytes) for _ in range(2)]
         for data in self._host:
@@ -206,12 +205,12 @@ class MeasuredLink:
             ways["peer"] = partial(self.of, others[0])
         for name, start in ways.items():
             timed([(self.driver, start)])  # the first transfer may allocate
-            latency = statistics.median(timed([(self.driver, partial(start, _SMALL))]) for _ in range(_MEDIAN_OF))
+            latency = statistics.median(timed([(self.driver, partial(start, PAGE))]) for _ in range(_MEDIAN_OF))
             whole = min(timed([(self.driver, start)]) for _ in range(_BEST_OF))
             values[f"{name}_latency"] = latency
             values[f"{name}_bandwidth"] = self.nbytes / max(whole - latency, whole / 2)
             sizes = [n for n in SIZES if n <= self.nbytes]
-            turns = [{n: timed([(self.driver, partial(start, 0, n))]) for n in sizes} for _ in range(_TURNS)]
+            turns = [{n: timed([(self.driver, partial(start, 0, n))]) for n in sizes} for _ in range(ENOUGH)]
             if sizes:
                 took = {n: min(turn[n] for turn in turns) for n in sizes}
                 values[f"{name}_chunk"] = smallest({n: self.nbytes // n * n / took[n] for n in sizes})

@@ -50,7 +50,7 @@ class PauseMeasurement:
             self.over.set()
 
     def close(self) -> None:
-        """End behind what is under way: transfers of ``LARGE`` bytes at most, one in each direction of each link. No
+        """End behind what is under way: transfers of a chunk at most, one in each direction of each link. No
         lock is waited for any more."""
         self.over.set()
         if self._thread is not None:

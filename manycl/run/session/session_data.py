@@ -8,8 +8,9 @@ from manycl.graph.graph import BufferKey, Graph
 from manycl.plan.merging import Merging
 from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
-from manycl.run.graph_cache.lowering_cache import KEPT, LoweringCache
+from manycl.run.graph_cache.lowering_cache import LoweringCache
 from manycl.run.session.device_set import DeviceSet
+from manycl.utilities.kept import PLANS
 
 
 class SessionData:
@@ -22,5 +23,5 @@ class SessionData:
         self.buffers = Buffers(devices, self.directory)
         self.steps = LoweringCache(memory, self.buffers.discard)
         """The steps of plans that have run."""
-        self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
+        self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=PLANS)
         """For graphs that have run: the buffers whose contents no node reads before it overwrites them."""

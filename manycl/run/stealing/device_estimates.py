@@ -21,15 +21,13 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Estimates
 from manycl.plan.movable import is_in_order
 from manycl.plan.preemptible import at_a_time, least_groups, longest_packet
-from manycl.plan.problem import Problem
+from manycl.plan.problem import ENQUEUING, Problem
 from manycl.run.commands.transfers import WriteBack
 from manycl.run.lowering.steps import Chunks, Lowered
 from manycl.run.stealing.packet_size import PacketSize, settled_packets
 from manycl.run.stealing.work_stealing import Foreseen
 from manycl.run.stealing.worker import Terms
 
-DECIDING = 20e-6
-"""The seconds in which the engine decides on a packet and enqueues it."""
 STEP = 1e-3
 """Seconds of prefetching transfers in flight to a device at a time: so long may other data that it needs have to
 wait."""
@@ -117,7 +115,7 @@ class DeviceEstimates:
         first = math.inf if items is None else items * total / math.prod(launch.global_size)
         each = max(each, 1e-9 / total)
         size = self._packet_size(node, device, total, each) if device in self._problem.demanded else None
-        return Terms(each, owner.launch_overhead + DECIDING, first, shortens, size)
+        return Terms(each, owner.launch_overhead + ENQUEUING, first, shortens, size)
 
     def _packet_size(self, node: int, device: DeviceIndex, total: int, each: float) -> PacketSize:
         """Return the size of a launch's packets on a preemptible device. ``each``: the seconds of a work-group."""

@@ -33,12 +33,14 @@ from typing import NamedTuple
 
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
+from manycl.plan.preemptible import PACKETS_AHEAD
 from manycl.run.lowering.steps import Chunks
-from manycl.run.stealing.worker import GIVEN, SHORTEST, Packet, StealingWorker, Terms
+from manycl.run.stealing.worker import SHORTEST, Packet, StealingWorker, Terms
 from manycl.utilities.changed import named
 
 PART = 1 / 3
-"""The largest part of the time until all devices end together that a packet takes, where other devices are at work."""
+"""The largest part of the time until all devices end together that a packet takes, where other devices are at work; and
+of the rest of its share that a chunk is, so that the last ones, which are stolen, are short."""
 MOMENT = 1 / 10
 """The largest part of the launch's time on all devices that a packet takes, or SHORTEST if that is more. So devices
 that come or leave wait only so long. A packet may take longer so that its cost is at most COST of its computing."""
@@ -206,7 +208,7 @@ class WorkStealing:
         faster device takes all that is left; packets given by then delay nothing as long as that takes longer."""
         fastest = max(w.rate for w in self._present)
         seconds = self._before[-1] / rate * MOMENT
-        return min(seconds, self._rest / fastest / (GIVEN + 1)) if fastest > rate else seconds
+        return min(seconds, self._rest / fastest / (PACKETS_AHEAD + 1)) if fastest > rate else seconds
 
     # stealing
 

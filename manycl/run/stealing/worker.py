@@ -8,13 +8,14 @@ from collections import deque
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
-from manycl.model.slices import MEASURED, measured_cost
+from manycl.model.slices import measured_cost
+from manycl.plan.preemptible import PACKETS_AHEAD
+from manycl.plan.problem import HANDOVER
 from manycl.run.stealing.packet_size import PacketSize
+from manycl.utilities.kept import ENOUGH
 
 SHORTEST = 2.5e-3
 """The seconds from which a packet tells its device's rate as well as a longer one does."""
-GIVEN = 2
-"""The number of packets that a device is given ahead, the running one among them."""
 COST = 1 / 30
 """The largest part of a packet's computing time that the cost of the packet itself may be."""
 LATEST = 0.7
@@ -29,10 +30,6 @@ STRAIGHT = 0.03
 packets is used. Beyond it the device has become slower."""
 DEAREST = 200e-6
 """The largest measured cost of a packet, in seconds, that is used."""
-UNHEARD = 50e-6
-"""The seconds by which the measured cost of a packet is lowered, as some ends are reported later than others."""
-LATE = 100e-6
-"""The seconds after which a packet that should have ended is taken to run still, and not merely to be unreported."""
 
 
 class Terms(NamedTuple):
@@ -74,7 +71,7 @@ class StealingWorker:
         self.least, self.dear = terms.packet / COST, 0.0
         self.rest = 0, 0
         self.given = deque[tuple[Packet, float, int]]()
-        self.ahead = GIVEN if self.size is None else self.size.at_a_time
+        self.ahead = PACKETS_AHEAD if self.size is None else self.size.at_a_time
         self.bound = self.ran = 0
         self.until, self.due, self.free, self.begun, self.known = 0.0, math.inf, 0.0, 0.0, 0.0
         # groups and seconds of packets of unlike sizes; None: enough are measured
@@ -159,7 +156,7 @@ class StealingWorker:
             begun = self.free
         rate, self.begun = self.rate, begun
         self.until = begun + bound / rate
-        self.due = begun + first / rate + LATE
+        self.due = begun + first / rate + 2 * HANDOVER
 
     def through(self, now: float) -> float:
         """Return when it will have ended its packets."""
@@ -174,10 +171,10 @@ class StealingWorker:
             if n < UNLIKE * groups and groups < UNLIKE * n:
                 return
         taken.append((groups, took))
-        if len(taken) == MEASURED:
+        if len(taken) == ENOUGH:
             self.measured = None
             if (found := measured_cost(taken)) is not None:
                 once, rate = found
                 if all(abs(once + n / rate - seconds) <= STRAIGHT * seconds for n, seconds in taken):
-                    foreseen, self.packet = self.packet, min(max(once - UNHEARD, self.packet), DEAREST)
+                    foreseen, self.packet = self.packet, min(max(once - HANDOVER, self.packet), DEAREST)
                     self.dear = self.packet / COST if self.packet > foreseen else 0.0

@@ -8,23 +8,17 @@ from contextlib import suppress
 from manycl.drivers.driver import Bytes, DriverError, Event
 from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import HOST, HOST_BIT, DeviceIndex
+from manycl.model.transfer import COPYING, LARGE, TINY
 from manycl.run.commands.backend import Failed
-from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.host_memory import copy_bytes
 from manycl.run.executor.record import Transferred
 from manycl.run.executor.run_state import RunState
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.stream_state import BESIDE, Owner, Residency
+from manycl.run.streams.stream_state import Owner, Residency
 from manycl.utilities.interrupts import Uninterrupted
-
-FEW_BYTES = 1 << 14
-"""The most bytes that the host writes within a stream: drivers take so few with the command, or they are copied
-first."""
-SLOW = 1e9
-"""The bytes per second that copies to the host are assumed to take for counting how much is ahead."""
 
 
 class HostAccess(Residency):
@@ -48,7 +42,7 @@ class HostAccess(Residency):
         stream has to be ended instead. Ctrl-C is handled afterwards."""
         key = wanted.buffer.key
         with self.lock:
-            if not self.is_open or self.uploads or not 0 < wanted.nbytes < BESIDE or not self._is_here(key):
+            if not self.is_open or self.uploads or not 0 < wanted.nbytes < LARGE or not self._is_here(key):
                 return False
             if key not in self.batch.written and self._directory.valid.get(key, 0) & HOST_BIT:
                 return False
@@ -69,7 +63,7 @@ class HostAccess(Residency):
         where nothing is in flight, or the copy has to be done in another way."""
         key = wanted.buffer.key
         with self.lock:
-            if not self.is_open or not self.has_batch or (self.is_waited and wanted.nbytes < BESIDE):
+            if not self.is_open or not self.has_batch or (self.is_waited and wanted.nbytes < LARGE):
                 return None
             if self.uploads or self.is_giving or not self._has(array):
                 return None
@@ -81,7 +75,7 @@ class HostAccess(Residency):
                 self._note(key, False, event, wanted.nbytes)
                 self._moved = len(self.given), event
                 self._flush(self.queue)
-            self.given.ahead += wanted.nbytes / SLOW
+            self.given.ahead += wanted.nbytes / COPYING
             return event
 
     def _has(self, array: Owner) -> bool:
@@ -97,7 +91,7 @@ class HostAccess(Residency):
         valid."""
         key, low, nbytes = place.buffer.key, place.low, len(data)
         with self.lock:
-            if not self.is_open or self.uploads or not 0 < nbytes <= FEW_BYTES or not self._is_here(key):
+            if not self.is_open or self.uploads or not 0 < nbytes <= TINY or not self._is_here(key):
                 return False
             valid = 0 if key in self.batch.written else self._directory.valid.get(key, 0)
             if valid & ~(self._bit | HOST_BIT):

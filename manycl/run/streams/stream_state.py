@@ -15,13 +15,14 @@ from manycl.drivers.driver import Queue as DriverQueue
 from manycl.errors import RunError
 from manycl.graph.copies import Place
 from manycl.graph.graph import Argument, Buffer, BufferKey, DeviceTask
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import HOST, HOST_BIT, DeviceIndex
+from manycl.model.transfer import LARGE
 from manycl.region import Box, union
 from manycl.run.commands.flow_control import AHEAD, PART, FlowControl
-from manycl.run.data.coherence import HOST_BIT, ValidRegion
+from manycl.run.data.coherence import ValidRegion
 from manycl.run.executor.record import Transferred
 from manycl.run.executor.run_state import RunState, wait_for
-from manycl.run.executor.waits import AT_ONCE, SPIN, polled, wait_beside
+from manycl.run.executor.waits import LONGEST, SPIN, polled, wait_beside
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
 from manycl.utilities.interrupts import Uninterrupted
@@ -29,9 +30,6 @@ from manycl.utilities.interrupts import Uninterrupted
 if TYPE_CHECKING:
     from manycl.run.executor.lanes import Lanes
 
-BESIDE = 1 << 20
-"""The bytes from which it pays to upload by another queue, which costs the command that waits for it some 40 us
-(NVIDIA's driver)."""
 UNKNOWN = AHEAD / 64
 """The seconds that count for a command whose time is unknown."""
 Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
@@ -129,7 +127,7 @@ class InFlight:
     @property
     def is_short(self) -> bool:
         """True if what is ahead takes so little time that the driver's own wait may be used."""
-        return self.given.ahead <= AT_ONCE
+        return self.given.ahead <= LONGEST
 
     def wait_beside(self, event: Event) -> None:
         """Wait until a command has ended, with or without an error; for threads that do not have the stream's lock."""
@@ -264,7 +262,7 @@ class Residency(InFlight):
         """Upload parts of a buffer; if they are large, by another queue than the commands'."""
         memory, lanes = self.devices.backend.memory, self._lanes
         nbytes = sum(box.nbytes for box in boxes)
-        is_beside = nbytes >= BESIDE
+        is_beside = nbytes >= LARGE
         queue = lanes.uploads if is_beside else self.queue
         target = End(memory.on_device(key, self.device))
         try:
@@ -292,7 +290,7 @@ class Residency(InFlight):
         """Enqueue the copy to the host of some bytes of a buffer that was used, and that only the device will have,
         after all that was given: then one wait is enough for both. Return None where they have to be copied apart."""
         key, low, nbytes = wanted.buffer.key, wanted.low, wanted.nbytes
-        if not 0 < nbytes < BESIDE or not self._is_here(key):
+        if not 0 < nbytes < LARGE or not self._is_here(key):
             return None
         memory, lanes = self.devices.backend.memory, self._lanes
         if key not in self.batch.written and self._directory.valid.get(key, 0) & HOST_BIT:

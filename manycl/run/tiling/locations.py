@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from manycl.graph.graph import BufferKey, Graph, Piece
-from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.run.data.coherence import HOST_BIT
+from manycl.machine import HOST, HOST_BIT, DeviceIndex, Machine
 from manycl.run.lowering.steps import Room
 
 

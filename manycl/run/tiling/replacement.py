@@ -21,12 +21,11 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from manycl.graph.graph import BufferKey, DeviceTask, HostTask
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import HOST, HOST_BIT, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.commands.backend import Copy, Evict, Lane, TransferQueue
 from manycl.run.commands.emit import Emitter
 from manycl.run.commands.transfers import Subject
-from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.lifetimes import Lifetimes
 from manycl.run.tiling.limits import stores, too_large
 from manycl.run.tiling.locations import PieceLocations

@@ -33,11 +33,10 @@ from manycl.run.tiling.time_skewing import (
     shape_of,
     touched,
 )
-from manycl.run.tiling.windows import is_window
+from manycl.run.tiling.windows import STEPS, is_window
 
 AT_ONCE = (2, 3)
 """Columns that a device's memory may hold at once."""
-_ROUNDED = 1.07  # the bytes of a window divided by those needed, at most
 _TRIES = 6  # numbers of columns that are tried
 
 
@@ -203,7 +202,7 @@ class _Chooser:
             self._known[first, last] = self._needed(first, last)
         whole, each, band = self._known[first, last]
         groups = self._shapes[first].groups
-        room = (self._limit - whole) / at_once / _ROUNDED
+        room = (self._limit - whole) / at_once / (1 + 1 / STEPS)  # (sizes of windows are rounded up)
         # a column shares only a small part with the one before
         if groups < 4 or each <= 0 or room - band < each or 2 * room < 3 * band:
             return 0

@@ -20,6 +20,7 @@ from manycl.graph.versions.versions import run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, Device, DeviceIndex
 from manycl.model.estimates import for_each_byte
+from manycl.model.transfer import LARGE
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.tiling.limits import stores, too_large
@@ -30,7 +31,6 @@ from manycl.run.tiling.windows import intervals, kept_whole, size_of
 AT_ONCE, MOST_AT_ONCE = 3, 16
 """Ranges that a device's memory is to hold: the usual number, and the most where several launches use the same data."""
 COMMANDS = 8  # commands of a range: its transfers in and out, and itself
-WORTH = 2 << 20  # bytes; ranges that need less than this are not divided further
 
 
 class Fitted(NamedTuple):
@@ -104,7 +104,7 @@ def _at_once(problem: Problem, plan: Plan, device: DeviceIndex, limit: int) -> i
         crossing = sum(-(-launches // (number - 2)) * nbytes for launches, nbytes in used)
         return max(crossing * seconds, number * fillings * step)
 
-    most = max(min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // WORTH), AT_ONCE)
+    most = max(min(max(count.values(), default=1) + 2, MOST_AT_ONCE, limit // LARGE), AT_ONCE)
     return min(range(AT_ONCE, most + 1), key=slower) if seconds > 0 else most
 
 

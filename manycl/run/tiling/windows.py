@@ -14,26 +14,25 @@ from manycl.graph.division import Division
 from manycl.graph.graph import BufferKey, Window
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
+from manycl.model.transfer import SMALL
 from manycl.plan.tuning import PLANNING
-from manycl.run.lowering.partition import ALIGNED
+from manycl.units import ELEMENT, PAGE
 
-ELEMENT = 128  # bytes; a kernel that touches a part of a vector or struct may load all of it: none is aligned to more
-SMALL = 1 << 16  # bytes; smaller buffers are kept whole
 _ALIKE = 0.75  # windows with at least this part in common become one, so that contents need no copies between them
-_STEPS = 16  # sizes of windows between two powers of two: windows of equal size can take one another's place
+STEPS = 16  # sizes of windows between two powers of two: windows of equal size can take one another's place
 
 
 def size_of(low: int, high: int) -> int:
     """Return the bytes of a window for an interval: a little more, so that there are few sizes."""
-    least = max(high - low // ALIGNED * ALIGNED, ALIGNED)
-    step = max(ALIGNED, (1 << (least - 1).bit_length()) // (2 * _STEPS))
+    least = max(high - low // PAGE * PAGE, PAGE)
+    step = max(PAGE, (1 << (least - 1).bit_length()) // (2 * STEPS))
     return -(-least // step) * step
 
 
 def interval_of(low: int, high: int) -> tuple[int, int]:
     """Return the bytes (first, one past the last) of a window for what is touched from byte ``low`` up to byte
     ``high``."""
-    return low // ALIGNED * ALIGNED, -(-high // ELEMENT) * ELEMENT
+    return low // PAGE * PAGE, -(-high // ELEMENT) * ELEMENT
 
 
 def is_window(low: int, high: int, size: int) -> bool:

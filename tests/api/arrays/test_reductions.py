@@ -30,7 +30,7 @@ def alone() -> Iterator[mc.Queue]:
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks() -> Iterator[None]:
     """Small arrays have several blocks, and several blocks of those."""
-    sizes = {"GROUP": 4, "EACH": 3, "COLUMN": 5}
+    sizes = {"GROUP": 4, "EACH": 3}
     with pytest.MonkeyPatch.context() as patch:
         for module in (folding, reductions):
             for name, size in sizes.items():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import manycl as mc
+from manycl.api.loops import access_patterns, parallel_run, parallel_text
 from manycl.api.loops import parallel_for as module
-from manycl.api.loops import parallel_run, parallel_text
 from manycl.errors import ArgumentError, LaunchError, SourceError
 
 
@@ -32,7 +32,8 @@ def alone() -> Iterator[mc.Queue]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small arrays have several blocks, and several blocks of those."""
-    monkeypatch.setattr(parallel_text, "GROUP", 4)
+    for reader in (access_patterns, parallel_run, parallel_text):
+        monkeypatch.setattr(reader, "GROUP", 4)
     monkeypatch.setattr(parallel_text, "EACH", 3)
     module._compiled.cache_clear()
     yield

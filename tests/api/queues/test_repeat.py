@@ -14,8 +14,8 @@ import manycl as mc
 from manycl.errors import LaunchError
 from manycl.graph.graph import Graph
 from manycl.graph.rename import renamed
-from manycl.run.graph_cache.cached_graph import ARRANGEMENTS
 from manycl.trace import TransferEvent
+from manycl.utilities.kept import FEW
 from tests.graph.graph_judge import verify
 
 SOURCE = """
@@ -159,7 +159,7 @@ def test_few_of_many_exchanges_are_remembered(policy: str, queue: mc.Queue) -> N
             PROGRAM.add(queue, (N,), (64,), a, b)
     counts = []
     for _ in range(2):
-        for _ in range(2 * ARRANGEMENTS):
+        for _ in range(2 * FEW):
             prepared.run()
             for i in range(5):
                 contents[i] = (contents[i] + contents[i + 1]) % 64
@@ -170,5 +170,5 @@ def test_few_of_many_exchanges_are_remembered(policy: str, queue: mc.Queue) -> N
         queue.finish()
         gc.collect()
         counts.append(sum(type(found) is Graph for found in gc.get_objects()))
-    assert counts[1] < counts[0] + ARRANGEMENTS
+    assert counts[1] < counts[0] + FEW
     assert [a.get().tolist() for a in arrays] == [values.tolist() for values in contents]

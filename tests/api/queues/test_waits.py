@@ -26,7 +26,7 @@ kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[g
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device, of which all is taken to end soon."""
-    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "LONGEST", 1e9)
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as queue:
         yield queue
@@ -117,7 +117,7 @@ def test_what_is_asked_for_comes_behind_what_was_given(monkeypatch: pytest.Monke
         assert (b[5:7].get() == 10).all()
         PROGRAM.inc(queue, *SIZES, c)
         with monkeypatch.context() as patch:
-            patch.setattr(stream_state, "BESIDE", 1)
+            patch.setattr(stream_state, "LARGE", 1)
             assert (c.get() == 4).all()
         assert fetched == [b.buffer.key, c.buffer.key]
 

@@ -170,7 +170,7 @@ def test_two_cuts_say_how_much_of_the_time_is_fixed() -> None:
     def time(part: float) -> float:
         return 0.4 + 0.2 * part
 
-    flat = Prior(400, (0.0, 0.0), (1.0,) * 20, ADAPT.counted, (0.0, 0.0), ADAPT.alike, (ADAPT.narrow, ADAPT.narrow))
+    flat = Prior(400, (0.0, 0.0), (1.0,) * 20, ADAPT.counted, (0.0, 0.0), ADAPT.counted, (ADAPT.narrow, ADAPT.narrow))
     runs = [Execution(2, (0, 200, 400), (time(0.5),) * 2), Execution(3, (0, 400, 400), (time(1.0), 0.0))]
     first, both = fitted(flat, runs[:1]), fitted(flat, runs)
     assert first.whole_at_least(0, 0, 200) <= 1.01 * time(0.5)  # it may all be fixed
@@ -203,7 +203,7 @@ def test_brief_times_that_scatter_do_not_make_the_cuts_wander() -> None:
         [1e-5] * 2,
         [1.2e-7] * 2,
         Wanted(least=2),
-        Beforehand(density=[1.0] * 20, doubt=ADAPT.counted, rate_doubt=ADAPT.alike),
+        Beforehand(density=[1.0] * 20, doubt=ADAPT.counted, rate_doubt=ADAPT.counted),
     )
     for cut, *ms in measured:
         g = adapted(g, [1e-3 * t for t in ms], (0, cut, 4096))

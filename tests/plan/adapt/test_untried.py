@@ -107,8 +107,8 @@ def test_a_kernel_that_was_given_up_for_disturbed_times_is_divided_again() -> No
     """Sparse rows, on a core and one that is four times slower, with times as they were once measured: of all divided
     executions those with other cuts were bad, and the only one with good cuts was disturbed."""
     measured = [(2499, 2.934, 11.999), (3125, 4.574, 0.0), (2844, 3.5, 5.903), (2941, 4.084, 4.83), (3125, 4.38, 0.0)]
-    (family,) = families(brief((1e-3, 4e-3), ADAPT.alike))
-    g = start(3125, (1e-5, 1e-5), (1.6e-6, 6.4e-6), known=Beforehand(doubt=ADAPT.uncounted, rate_doubt=ADAPT.alike))
+    (family,) = families(brief((1e-3, 4e-3), ADAPT.counted))
+    g = start(3125, (1e-5, 1e-5), (1.6e-6, 6.4e-6), known=Beforehand(doubt=ADAPT.uncounted, rate_doubt=ADAPT.counted))
     course = DivisionHistory(family, (0, 1), g, ((0.0, 0.0),) * 2, 5e-5, (0.0, 0.0))
     for cut, one, two in measured:
         g = adapted(course.granularity, [1e-3 * one, 1e-3 * two], (0, cut, 3125))
@@ -129,7 +129,7 @@ def test_nothing_is_tried_late_for_a_hope() -> None:
 
 @pytest.mark.parametrize("guessed", [True, False])
 @pytest.mark.parametrize(
-    ("cpu", "doubt", "helps"), [(8e-3, 1.0, False), (8e-3, ADAPT.alike, True), (1.6e-3, 1.0, True)]
+    ("cpu", "doubt", "helps"), [(8e-3, 1.0, False), (8e-3, ADAPT.counted, True), (1.6e-3, 1.0, True)]
 )
 def test_where_data_decide_the_work_a_kernel_is_run_whole_once_if_the_other_device_may_not_help(
     guessed: bool, cpu: float, doubt: float, helps: bool

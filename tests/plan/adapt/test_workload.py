@@ -20,7 +20,7 @@ GROUPS = 400
 EVEN = (1.0,) * ADAPT.cells
 
 
-def prior(speeds: tuple[float, ...], doubt: float = ADAPT.uncounted, rate_doubt: float = ADAPT.alike) -> Prior:
+def prior(speeds: tuple[float, ...], doubt: float = ADAPT.uncounted, rate_doubt: float = ADAPT.counted) -> Prior:
     return Prior(GROUPS, (0.0,) * len(speeds), EVEN, doubt, tuple(-math.log(s) for s in speeds), rate_doubt)
 
 
@@ -64,12 +64,12 @@ def test_an_uneven_load_is_told_from_uneven_devices() -> None:
 
 def test_what_was_counted_is_believed_until_times_say_otherwise() -> None:
     density = tuple(1.0 + 8.0 * (i + 0.5) / ADAPT.cells for i in range(ADAPT.cells))
-    counted = Prior(GROUPS, (0.0, 0.0), density, ADAPT.counted, (0.0, 0.0), ADAPT.alike)
+    counted = Prior(GROUPS, (0.0, 0.0), density, ADAPT.counted, (0.0, 0.0), ADAPT.counted)
     half = expected(counted).level()
     assert steep(half[0]) == pytest.approx(0.5, abs=0.02)  # the density of this work
 
     g = start(
-        GROUPS, (0.0, 0.0), (1.0, 1.0), known=Beforehand(density=density, doubt=ADAPT.counted, rate_doubt=ADAPT.alike)
+        GROUPS, (0.0, 0.0), (1.0, 1.0), known=Beforehand(density=density, doubt=ADAPT.counted, rate_doubt=ADAPT.counted)
     )
     assert cuts(g)[1] == pytest.approx(half[0], abs=1)
     for _ in range(8):
@@ -199,7 +199,7 @@ def test_what_makes_all_devices_slower_together_makes_no_margins(seed: int) -> N
 def test_a_wait_that_is_known_is_no_launch_overhead() -> None:
     """Nine tenths of a device's time are such: its kernels take what is left."""
     once = (0.9, 0.0)
-    known = Prior(GROUPS, once, EVEN, ADAPT.counted, (-1.0, 0.0), ADAPT.alike, known=once)
+    known = Prior(GROUPS, once, EVEN, ADAPT.counted, (-1.0, 0.0), ADAPT.counted, known=once)
 
     def even(turn: int, d: int, a: int, b: int) -> float:
         return once[d] + 0.5 * (b - a) / GROUPS
@@ -238,7 +238,7 @@ def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, dev
         each(st.one_of(SECONDS, st.just(1.0))),
         Wanted(method=method, uniform=data.draw(st.booleans())),
         Beforehand(
-            rate_doubt=data.draw(st.sampled_from([ADAPT.alike, ADAPT.unknown])),
+            rate_doubt=data.draw(st.sampled_from([ADAPT.counted, ADAPT.unknown])),
             narrow=each(st.booleans()),
             rounds=units,
         ),

@@ -65,7 +65,7 @@ def small_chunks() -> Iterator[None]:
     """Pieces fall into chunks, as large ones do where data go from device to device."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("manycl.run.lowering.lower.CHUNK", 16)
-        patch.setattr("manycl.run.lowering.partition.ALIGNED", 4)
+        patch.setattr("manycl.run.lowering.partition.PAGE", 4)
         yield
 
 

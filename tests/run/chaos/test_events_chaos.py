@@ -90,7 +90,7 @@ def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, wh
     backend._happening = sorted([*loss.lagging(data, backend), *loss.happening(data, 1)], key=lambda h: h[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_DETERMINISTIC", "0")
-        patch.setattr("manycl.run.recovery.stragglers.IN_A_ROW", 1)
+        patch.setattr("manycl.run.recovery.stragglers.ENOUGH", 1)
         patch.setattr("manycl.run.recovery.stragglers.WORK", 0.0)
         patch.setattr("manycl.run.engine.engine.GAIN", 0.0)
         patch.setattr("manycl.run.recovery.stragglers.StragglerDetection._others_will_tell", lambda _: False)

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from manycl.errors import PolicyError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, HOST_BIT, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
+from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
@@ -42,7 +42,7 @@ __all__ = ["validated"]  # a fixture of the module
 WHOLE = Region.span(0, NBYTES)
 
 
-patched = small_windows({"lowering.lower.CHUNK": 16, "lowering.partition.ALIGNED": 4, "tiling.tiling.WORTH": 4})
+patched = small_windows({"lowering.lower.CHUNK": 16, "lowering.partition.PAGE": 4, "tiling.tiling.LARGE": 4})
 
 
 def with_room(where: Machine, room: int) -> Machine:

@@ -12,12 +12,11 @@ import pytest
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Beside, Graph, HostTask, Piece
 from manycl.machine import HOST, Machine
+from manycl.model.transfer import LARGE, SMALL, TINY
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Box, Region
 from manycl.run.commands.backend import (
-    APART,
-    TINY,
     Command,
     Copy,
     Done,
@@ -28,7 +27,6 @@ from manycl.run.commands.backend import (
     continues,
 )
 from manycl.run.commands.compiler import compiled
-from manycl.run.commands.emit import LARGE, SMALL
 from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.data.coherence import Directory
@@ -359,7 +357,7 @@ def test_what_is_little_goes_with_what_else_is_brought_of_its_buffer(second: Com
     ],
 )
 def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> None:
-    boxes = (Box(0, 16, 32, APART), Box(16, 16), Box(80, 16), Box(96, APART))
+    boxes = (Box(0, 16, 32, LARGE), Box(16, 16), Box(80, 16), Box(96, LARGE))
     graph = Graph((), pieces(*boxes), ())
     assert continues(graph, download(1, -1, 0, [5], True, -9), second) == joined
     assert continues(graph, upload(1, -1, 0, (), False, -9), upload(2, -3, 0, (), False, -9))

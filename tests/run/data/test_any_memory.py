@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from manycl.drivers.driver import DriverError
 from manycl.graph.graph import Buffer, BufferKey, owned
 from manycl.machine import HOST, Device, DeviceIndex, Machine
-from manycl.run.data.host_memory import PIN_FROM
 from manycl.run.data.memory import Memory
 from manycl.run.data.pool import IDLE
+from manycl.units import PAGE
 
-SIZES = st.sampled_from([64, PIN_FROM, PIN_FROM + 4, PIN_FROM + 8, 3 * PIN_FROM])
+SIZES = st.sampled_from([64, PAGE, PAGE + 4, PAGE + 8, 3 * PAGE])
 
 
 class Driver:

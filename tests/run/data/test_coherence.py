@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from manycl.errors import ResultError
-from manycl.machine import HOST
+from manycl.machine import HOST, HOST_BIT
 from manycl.region import Region
-from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
+from manycl.run.data.coherence import Directory, ValidRegion
 
 MEMORIES, NBYTES, BUFFERS = 4, 6, (0, 1)
 memories = st.integers(0, MEMORIES - 1)

@@ -50,7 +50,7 @@ def run(graph: Graph, steps: Sequence[int], values: dict[int, Any]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.lowering.partition.ALIGNED", 4)
+        patch.setattr("manycl.run.lowering.partition.PAGE", 4)
         yield
 
 

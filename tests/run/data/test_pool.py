@@ -17,9 +17,10 @@ import manycl as mc
 from manycl.errors import RunError
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.model.transfer import LARGE
 from manycl.run.data import host_memory
-from manycl.run.data.host_memory import LARGE, PIN_FROM
 from manycl.run.data.pool import Pool, size_class
+from manycl.units import PAGE
 from tests.run.data.test_any_memory import SIZES, Driver, memory
 
 
@@ -72,7 +73,7 @@ def test_sizes_that_change_a_little_find_the_same_memory() -> None:
     driver = Driver(1)
     held = memory(driver)
     numbers = set()
-    for nbytes in range(1000 * PIN_FROM, 1000 * PIN_FROM + 400, 4):
+    for nbytes in range(1000 * PAGE, 1000 * PAGE + 400, 4):
         key = BufferKey(nbytes)
         held.create(key, nbytes)
         numbers.add(held.on_device(key, 0))
@@ -171,18 +172,18 @@ def test_other_threads_make_and_drop_arrays_meanwhile() -> None:
 
 
 def test_a_driver_without_room_gets_back_what_waits() -> None:
-    driver = Driver(1, 3 * PIN_FROM)
+    driver = Driver(1, 3 * PAGE)
     held = memory(driver)
     for key in range(3):
-        held.create(key, PIN_FROM)
+        held.create(key, PAGE)
         held.on_device(key, 0)
     for key in range(3):
         held.release(key)
     assert len(held.pool) == 3
-    held.create(3, 2 * PIN_FROM)
+    held.create(3, 2 * PAGE)
     held.on_device(3, 0)
-    assert sum(driver.allocated.values()) <= 3 * PIN_FROM
-    held.create(4, 2 * PIN_FROM)
+    assert sum(driver.allocated.values()) <= 3 * PAGE
+    held.create(4, 2 * PAGE)
     with pytest.raises(RunError, match="cannot hold"):
         held.on_device(4, 0)
 
@@ -245,7 +246,7 @@ def test_halving_and_growing_arrays_leave_nothing() -> None:
         assert pool.used + pool.waiting <= pool.most <= 3 * 4 * (2048 << 7)
 
 
-@pytest.mark.parametrize("nbytes", [64, PIN_FROM])
+@pytest.mark.parametrize("nbytes", [64, PAGE])
 def test_borrowed_contents_are_in_the_memory_that_a_device_computes_in(nbytes: int) -> None:
     driver = Driver(HOST)
     held = memory(driver)
@@ -258,7 +259,7 @@ def test_borrowed_contents_are_in_the_memory_that_a_device_computes_in(nbytes: i
     assert (driver.inside[held.on_device(1, 0)][:nbytes] == 7).all()
 
 
-@pytest.mark.parametrize("nbytes", [PIN_FROM, LARGE])
+@pytest.mark.parametrize("nbytes", [PAGE, LARGE])
 def test_memory_is_page_locked_where_that_pays_and_stays_where_it_is(nbytes: int) -> None:
     """Little memory is moved again and again first, much need not be."""
     held = memory(Driver(1), Driver(HOST))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from manycl.run.data import red_zones
+from manycl.units import PAGE
 
 WRONG = """
 import itertools, json, sys
@@ -73,11 +74,11 @@ def test_every_wrong_kernel_is_named(devices: str, own: str) -> None:
 
 
 def test_the_pattern_is_no_value_that_kernels_write() -> None:
-    whole = np.zeros(100 + 2 * red_zones.ZONE, np.uint8)
+    whole = np.zeros(100 + 2 * PAGE, np.uint8)
     middle = red_zones.around(whole)
     middle[:] = 1
     assert red_zones.look_at_host(whole) is None
-    whole[red_zones.ZONE - 1] ^= 1
+    whole[PAGE - 1] ^= 1
     whole[-1] ^= 1
     assert red_zones.look_at_host(whole) == (-1, 2)
     assert red_zones.look_at_host(whole) is None, "they are drawn again"

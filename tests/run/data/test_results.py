@@ -14,8 +14,9 @@ import manycl as mc
 from manycl.api.arrays import arrays
 from manycl.drivers.driver import DriverError
 from manycl.machine import Device
-from manycl.run.data.host_memory import MOST_RESULTS, HostMemory, PageLocks, Results
+from manycl.run.data.host_memory import HostMemory, PageLocks, Results
 from manycl.run.data.pool import IDLE, size_class
+from manycl.utilities.kept import FEW
 
 SIZES = st.sampled_from([1000, 1001, 5000, 9000])
 PROGRAM = mc.Program("""
@@ -52,7 +53,7 @@ class ResultsMachine(RuleBasedStateMachine):
 
     @rule(nbytes=SIZES, number=st.integers(0, 255), way=st.sampled_from(["all", "part", "view", "memoryview"]))
     def taken(self, nbytes: int, number: int, way: str) -> None:
-        if len(self.held) >= MOST_RESULTS:
+        if len(self.held) >= FEW:
             return
         result = self.results.take(nbytes).memory
         assert len(result) == nbytes

@@ -358,7 +358,7 @@ def environment(case: Case) -> Iterator[None]:
         if case.staged:
             for owner, name, value in (
                 (staging, "STAGE_FROM", 1),
-                (host_memory, "PIN_FROM", 1 << 40),
+                (host_memory, "PAGE", 1 << 40),
                 (staging, "CHUNK", 1000),
             ):
                 stack.enter_context(mock.patch.object(owner, name, value))

@@ -302,7 +302,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """Two devices with memories of their own that move every buffer through many small pinned chunks."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setattr(staging, "STAGE_FROM", 1)
-    monkeypatch.setattr(host_memory, "PIN_FROM", 1 << 40)
+    monkeypatch.setattr(host_memory, "PAGE", 1 << 40)
     monkeypatch.setattr(staging, "CHUNK", 1000)
     with mc.Queue("opencl/2") as queue:
         yield queue

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine.trial import LOSING
 from manycl.run.graph_cache.autotuner import (
-    COMPARED,
     FIRST_WAIT,
     PLANNED_RUNS,
     RIVAL,
@@ -19,6 +18,7 @@ from manycl.run.graph_cache.autotuner import (
     Autotuner,
     TrialBudget,
 )
+from manycl.utilities.kept import ENOUGH
 
 
 def plan_named(name: str) -> Plan:
@@ -60,10 +60,10 @@ def test_the_fastest_of_the_first_plans_is_kept() -> None:
 @pytest.mark.parametrize("later", [1.0, 2.5, 2.0 * LOSING])
 def test_a_later_plan_is_kept_if_it_runs_faster(later: float) -> None:
     loop = Loop(Autotuner(), 2.0, later)
-    found = loop.run(2 + FIRST_WAIT + COMPARED)
+    found = loop.run(2 + FIRST_WAIT + ENOUGH)
     assert found[: FIRST_WAIT + 2] == [2.0] * (1 + FIRST_WAIT) + [later]
-    tried = 2 if later > LOSING * 2.0 else COMPARED
-    assert found.count(later) == (tried if later > 2.0 else COMPARED + 1)
+    tried = 2 if later > LOSING * 2.0 else ENOUGH
+    assert found.count(later) == (tried if later > 2.0 else ENOUGH + 1)
     assert loop.tuner.kept is not None
     assert loop.seconds[loop.tuner.kept.policy] == min(later, 2.0)
 
@@ -115,6 +115,6 @@ def test_trials_cost_little_beside_all_runs(answers: list[float], planning: floa
         over += max(0.0, seconds - min(least, kept)) if least < inf else 0.0
         least = min(least, seconds)
     worst = max(answers)
-    most = TRIAL_SHARE * loop.total + planning + (1 + COMPARED) * worst
+    most = TRIAL_SHARE * loop.total + planning + (1 + ENOUGH) * worst
     assert budget.spent <= over + 1e-9
     assert budget.spent <= most + 1e-9

@@ -22,8 +22,9 @@ from manycl.plan.problem import Problem
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.graph_cache import graph_cache
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
-from manycl.run.graph_cache.graph_cache import KEPT, GraphCache
+from manycl.run.graph_cache.graph_cache import GraphCache
 from manycl.run.graph_cache.kept_commands import KeptCommands
+from manycl.utilities.kept import FEW
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, Numbers, loop
 
 
@@ -224,7 +225,7 @@ def test_what_is_kept_is_bounded_and_holds_no_arrays() -> None:
     with planned("cpu/1") as queue:
         programs = [mc.Program(f"kernel void f(global int *x) {{ x[get_global_id(0)] = {n}; }}") for n in range(3)]
         arrays = []
-        for size in range(1, KEPT + 20):
+        for size in range(1, FEW + 20):
             x = queue.zeros(8 * size, np.int32)
             for program in programs[:2] * 2:
                 program.f(queue, (8 * size,), (8,), x)
@@ -233,7 +234,7 @@ def test_what_is_kept_is_bounded_and_holds_no_arrays() -> None:
             arrays.append(weakref.ref(x))
         del x
         known = queue._recurring
-        assert len(known._known) == KEPT
+        assert len(known._known) == FEW
         assert known._nodes == sum(len(k.graph) for k in known._known.values())
         gc.collect()
         assert not [ref for ref in arrays if ref() is not None]

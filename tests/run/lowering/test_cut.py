@@ -77,7 +77,7 @@ def test_what_is_used_as_a_whole_stays_whole_and_pieces_say_what_they_are_of(
     buffers = {1: Buffer(1, nbytes, "whole"), 2: Buffer(2, nbytes, name)}
     everything, part = Region.span(0, nbytes), Region.span(min(low, nbytes), nbytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.lowering.partition.ALIGNED", 1)
+        patch.setattr("manycl.run.lowering.partition.PAGE", 1)
         cut = Cut(dict.fromkeys(buffers, nbytes), Directory(), most)
         cut.add({key: Access(everything, NOTHING, False) for key in buffers})
         cut.add({2: Access(everything, part, False)})

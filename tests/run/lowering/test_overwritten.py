@@ -18,14 +18,13 @@ from manycl.analysis.launched import LaunchFacts
 from manycl.graph.copies import copy_task, fill_task, write_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Beside, Buffer, BufferArg, BufferKey, Graph, HostTask, Launch, Piece, Version
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST_BIT, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Region
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import verify_script
-from manycl.run.data.coherence import HOST_BIT
 from manycl.run.engine import engine
 from manycl.run.lowering import overwritten
 from manycl.run.lowering.overwritten import brought_to_be_overwritten

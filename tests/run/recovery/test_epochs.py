@@ -347,7 +347,7 @@ def alone(devices: str, data: Any) -> list[bytes]:
 def test_bits_stay_and_who_comes_takes_part(devices: str, zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Host functions say that a device comes, leaves and becomes slower, where launches wait for them."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(replanning, "LEAST", 0.0)
+    monkeypatch.setattr(replanning, "SHORTEST", 0.0)
     monkeypatch.setattr(replanning.Outlook, "planning", lambda *_: 0.0)
     data = np.arange(N, dtype=np.float32)
 
@@ -379,9 +379,9 @@ def test_bits_stay_and_who_comes_takes_part(devices: str, zero_copy: str, monkey
 
 def test_bits_stay_where_a_run_takes_a_device_for_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     """What kernels take on the second device's clock is told falsely, until the rest is planned anew."""
-    monkeypatch.setattr(replanning, "LEAST", 0.0)
+    monkeypatch.setattr(replanning, "SHORTEST", 0.0)
     monkeypatch.setattr(replanning.Outlook, "planning", lambda *_: 0.0)
-    monkeypatch.setattr(stragglers, "SHORTEST", 0.0)
+    monkeypatch.setattr(stragglers, "LEAST", 0.0)
     monkeypatch.setattr(stragglers, "WORK", 0.0)
     monkeypatch.setattr("manycl.run.engine.engine.GAIN", -1.0)
     monkeypatch.setattr("manycl.model.estimate.ModelEstimates.is_measured", lambda *_: True)

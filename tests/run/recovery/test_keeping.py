@@ -13,15 +13,16 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, Graph
 from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
+from manycl.model.transfer import COPYING
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.problem import Problem
+from manycl.plan.problem import ENQUEUING, Problem
 from manycl.run.commands.backend import ASIDE, Copy, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.checkpoints import COMMAND, COPYING, KEEPING, Checkpoints, keeping
+from manycl.run.recovery.checkpoints import KEEPING, Checkpoints, keeping
 from tests.run.chaos.chaos_parts import is_download, is_upload
 from tests.run.chaos.test_divided_chaos import launch
 
@@ -72,7 +73,7 @@ def undone(script: CommandGraph) -> list[int]:
 
 
 def test_steps_that_change_in_place_are_undone_where_that_costs_little() -> None:
-    copying = COMMAND + 2 * NBYTES / BANDWIDTH
+    copying = ENQUEUING + 2 * NBYTES / BANDWIDTH
     names = ["change", "map", "change", "change"]
     long, short = 1.1 * copying / KEEPING, copying
     script, _ = script_of(names, [short, short, long, long], memory=0)
@@ -86,7 +87,7 @@ def test_undo_copies_take_their_part_of_the_work_at_most(of: Any) -> None:
     names, seconds = [n for n, _ in of], [s for _, s in of]
     script, _ = script_of(names, seconds, memory=0)
     found = undone(script)
-    copying = COMMAND + 2 * NBYTES / BANDWIDTH
+    copying = ENQUEUING + 2 * NBYTES / BANDWIDTH
     assert len(found) * copying <= KEEPING * sum(seconds) * (1 + 1e-9)
     left = [s for n, s in enumerate(seconds) if names[n] == "change" and n not in found]
     assert all(seconds[n] >= max(left, default=0.0) for n in found), "what takes longest is undone first"
@@ -103,7 +104,7 @@ def test_scripts_with_checkpoints_are_right(of: Any, others: int) -> None:
     verify_script(script)
     if not others:
         copies = [c for c in script.commands if is_download(c)]
-        assert len(copies) * (MOVING + COMMAND) <= 2 * KEEPING * sum(s for _, s in of) * (1 + 1e-9)
+        assert len(copies) * (MOVING + ENQUEUING) <= 2 * KEEPING * sum(s for _, s in of) * (1 + 1e-9)
 
 
 def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
@@ -115,7 +116,7 @@ def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
 
 
 def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for() -> None:
-    short, long = 1e-6, 4 * (COMMAND + MOVING + 2 * NBYTES / BANDWIDTH) / KEEPING
+    short, long = 1e-6, 4 * (ENQUEUING + MOVING + 2 * NBYTES / BANDWIDTH) / KEEPING
     names = ["change"] * 4  # the third of them on the other device
     for seconds, kept in (([short] * 4, False), ([short, short, long, short], True)):
         script, _ = script_of(names, seconds, memory=0, others=1)
@@ -129,7 +130,7 @@ def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for()
 
 def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_changed() -> None:
     """Where the whole run pays for that, and not where the host has it already."""
-    cost = COMMAND + MOVING
+    cost = ENQUEUING + MOVING
     for part, found, kept in ((1.1, 0, True), (0.9, 0, False), (1.1, 0b11, False)):
         script, _ = script_of(["change"] * 2, [part * cost / KEEPING / 2] * 2, memory=1, found=found)
         verify_script(script)
@@ -141,7 +142,7 @@ def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_change
 
 
 def test_what_is_overwritten_before_it_is_read_is_not_copied() -> None:
-    long = 10 * (COMMAND + MOVING) / KEEPING
+    long = 10 * (ENQUEUING + MOVING) / KEEPING
     for names, kept in ((["fill", "change"], []), (["change", "fill"], [0])):
         script, _ = script_of(names, [long] * 2, memory=1)
         verify_script(script)
@@ -149,7 +150,7 @@ def test_what_is_overwritten_before_it_is_read_is_not_copied() -> None:
 
 
 def test_contents_that_no_step_changes_are_copied_once() -> None:
-    long = 10 * (COMMAND + MOVING) / KEEPING
+    long = 10 * (ENQUEUING + MOVING) / KEEPING
     script, _ = script_of(["map"] * 2, [long] * 2, memory=1)
     assert script.leaves[FIRST] == 0b11
     again, _ = script_of(["map"] * 2, [long] * 2, memory=1, found=script.leaves[FIRST])
@@ -158,7 +159,7 @@ def test_contents_that_no_step_changes_are_copied_once() -> None:
 
 def test_what_the_host_had_is_kept_before_a_device_hands_on_what_is_newer() -> None:
     """Once, and where the run pays for it; not what is in a checkpoint when the run ends."""
-    cost = COMMAND + NBYTES / COPYING
+    cost = ENQUEUING + NBYTES / COPYING
     for part, kept in ((1.1, [True]), (0.9, [False])):
         seconds = part * cost / KEEPING
         script, _ = script_of(["change"] * 3, [seconds, 0.0, seconds], memory=1, others=1, found=0b11)

@@ -19,9 +19,9 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.opencl import copies, driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
-from manycl.machine import Device, Link, Machine
+from manycl.machine import HOST_BIT, Device, Link, Machine
 from manycl.run.commands.backend import Run
-from manycl.run.data.coherence import HOST_BIT, Directory
+from manycl.run.data.coherence import Directory
 from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.health import examine

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from manycl.group_range import GROUP
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.history.history import identity
 from manycl.model.history.measured import together
@@ -19,7 +20,7 @@ from manycl.model.occupancy import ITEMS_PER_UNIT
 from manycl.run.session import measure
 
 MIB = 1 << 20
-OPERATIONS, GROUP, LEAST, SMALL = 8, 128, 0.02, 1 << 12  # of a round; work-items; seconds; bytes
+OPERATIONS, LEAST, SMALL = 8, 0.02, 1 << 12  # of a round; seconds; bytes
 
 
 @dataclass

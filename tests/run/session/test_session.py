@@ -374,7 +374,7 @@ def test_how_long_commands_take_is_known_where_their_scalars_do_not_decide(
     limit: str, steady: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then a short wait need not let Ctrl-C in; with the same scalars, too."""
-    monkeypatch.setattr(kept_module, "AT_ONCE", math.inf)
+    monkeypatch.setattr(kept_module, "LONGEST", math.inf)
     text = f"kernel void f(global int *x, int n) {{ for (int k = 0; k < {limit}; k++) x[get_global_id(0)] += k * n; }}"
     with Queue("native") as made:
         x = made.array(np.zeros(64, np.int32))

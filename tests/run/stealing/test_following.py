@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch
-from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
+from manycl.machine import HOST, HOST_BIT, Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.run.commands.backend import Report, Run
-from manycl.run.data.coherence import HOST_BIT, Directory
+from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
 from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Playback

@@ -17,7 +17,6 @@ from manycl.graph.graph import Graph, Launch
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Wrapped
 from manycl.model.history.history import Shape, identity, kernel_key
-from manycl.model.history.imbalance import RUNS
 from manycl.model.work import work_of
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Assignment, Plan
@@ -30,6 +29,7 @@ from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.run.simulation.foresee import foresee
 from manycl.run.stealing.player import MovingPlayer
 from manycl.trace import KernelEvent
+from manycl.utilities.kept import ENOUGH
 
 SOURCE = """
 kernel void iterate(global const float *x, global float *y, int rounds) {
@@ -244,7 +244,7 @@ def test_shares_of_alike_devices_move_after_runs_that_were_off() -> None:
         times = [(token, device, 1e-3 * measured.step.groups) for (token, device, _), measured in ran]
         told = replace(result, record=TimedOtherwise(times))  # type: ignore[arg-type]
         session.models.forget()
-        for _ in range(RUNS):
+        for _ in range(ENOUGH):
             note_shares(session.models.history.imbalances, told)
         problem = session.problem(run.graph)
         assert problem.estimates.off(0, problem.machine.indices) == pytest.approx(2.0)  # three times as many groups

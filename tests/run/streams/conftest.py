@@ -18,7 +18,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     if request.param == "staged":
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
-        monkeypatch.setattr(host_memory, "PIN_FROM", 1 << 40)
-        monkeypatch.setattr(stream_state, "BESIDE", 1)
+        monkeypatch.setattr(host_memory, "PAGE", 1 << 40)
+        monkeypatch.setattr(stream_state, "LARGE", 1)
     with mc.Queue("opencl/2#0" if request.param == "staged" else "cpu/2#0") as queue:
         yield queue

@@ -55,8 +55,8 @@ def some_limits(r: Random, stack: ExitStack) -> None:
         for module in modules:
             stack.enter_context(mock.patch.object(module, name, value))
 
-    patch("BESIDE", r.choice([64, 256, 1 << 20]), stream_state, host_access)
-    patch("AT_ONCE", r.choice([0.0, 1e-3, 1e9]), stream_state)
+    patch("LARGE", r.choice([64, 256, 1 << 20]), stream_state, host_access)
+    patch("LONGEST", r.choice([0.0, 1e-3, 1e9]), stream_state)
     unknown = r.choice([stream_state.UNKNOWN, 0.2])
     patch("UNKNOWN", unknown, stream_state, eager_stream, launch_cache, copy_cache)
     patch("LARGE", r.choice([64, 1 << 18]), arrays_module)

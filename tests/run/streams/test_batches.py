@@ -35,7 +35,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """One device, of which all is taken to end soon."""
     if request.param == "own":
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "LONGEST", 1e9)
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as made:
         yield made
@@ -329,7 +329,7 @@ def test_results_are_those_of_numpy_whatever_is_done_between(
     monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int, int, int]], devices: str, is_shared: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(stream_state, "AT_ONCE", 1e9)
+        patch.setattr(stream_state, "LONGEST", 1e9)
         patch.setattr(eager_rule, "WORTH", 1e9)
         if not is_shared:
             patch.setenv("MANYCL_ZERO_COPY", "0")

@@ -28,7 +28,7 @@ kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[g
 def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device with memory of its own, of which all is taken to end soon."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "LONGEST", 1e9)
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     with mc.Queue(request.param, profile=True) as made:
         yield made

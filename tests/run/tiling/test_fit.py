@@ -27,7 +27,7 @@ from tests.run.chaos.test_divided_chaos import GROUP, ITEMS, NBYTES
 from tests.run.chaos.test_divided_chaos import launch as kernel
 from tests.run.chaos.test_state import Unit
 
-patched = small_windows({"tiling.tiling.WORTH": 4})
+patched = small_windows({"tiling.tiling.LARGE": 4})
 GROUPS = ITEMS // GROUP
 ONE = ["map", "change", "stencil", "reversed", "columns", "maybe", "count"]
 

@@ -35,7 +35,7 @@ from tests.run.chaos.test_divided_chaos import NBYTES, graphs, launch, plans
 from tests.run.chaos.test_state import Unit, machines
 from tests.run.chaos.test_windows_chaos import back_and_forth, on_pairs, on_the_host, one_run, with_room
 
-patched = small_windows({"tiling.tiling.WORTH": 4})
+patched = small_windows({"tiling.tiling.LARGE": 4})
 
 
 @settings(max_examples=80)

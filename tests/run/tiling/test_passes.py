@@ -345,7 +345,7 @@ def test_a_range_is_said_to_touch_what_it_touches(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 3), "arrays")
     step = st.tuples(st.sampled_from([*LINES, *PLANES]), st.permutations(range(count)), st.integers(1, 3))
     with mc.Queue("cpu") as queue, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.tiling.windows.ALIGNED", 256)
+        patch.setattr("manycl.run.tiling.windows.PAGE", 256)
         patch.setattr("manycl.run.tiling.windows.SMALL", 1024)
         arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(count)]
         with queue.prepare() as prepared:

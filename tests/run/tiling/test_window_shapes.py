@@ -15,7 +15,8 @@ from manycl.plan.plan import Assignment, Plan, same_plan
 from manycl.plan.problem import Problem
 from manycl.region import Region, union
 from manycl.run.tiling.limits import limited
-from manycl.run.tiling.windows import ALIGNED, Windows, size_of
+from manycl.run.tiling.windows import Windows, size_of
+from manycl.units import PAGE
 from tests.run.chaos.test_state import Unit, launch
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
@@ -69,8 +70,8 @@ def test_what_a_stencil_reads_and_writes_of_a_part_is_one_window() -> None:
 
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
 def test_windows_take_little_more_than_they_must(low: int, nbytes: int) -> None:
-    least = low + nbytes - low // ALIGNED * ALIGNED
-    assert least <= size_of(low, low + nbytes) <= max(1.07 * least + ALIGNED, ALIGNED)
+    least = low + nbytes - low // PAGE * PAGE
+    assert least <= size_of(low, low + nbytes) <= max(1.07 * least + PAGE, PAGE)
 
 
 def some_graph(reads: tuple[int, ...], names: list[str], components: bool, nbytes: int, after: bool) -> Graph:

@@ -38,7 +38,7 @@ def queue() -> Iterator[mc.Queue]:
     """Four one-core devices, each with memory of its own; windows also of small buffers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_ZERO_COPY", "0")
-        patch.setattr("manycl.run.tiling.windows.ALIGNED", 256)
+        patch.setattr("manycl.run.tiling.windows.PAGE", 256)
         patch.setattr("manycl.run.tiling.windows.SMALL", 1024)
         create = Memory._create_on
 

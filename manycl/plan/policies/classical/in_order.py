@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.plan.options import Options
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ROUNDING, Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs, costs
-from manycl.plan.search.list_scheduling import ROUNDING, list_schedule
+from manycl.plan.search.list_scheduling import list_schedule
 from manycl.plan.timeline.timeline import Schedule
 
 

@@ -81,7 +81,7 @@ class Clustering:
         for component in frontier:
             if all(devices[d].free == 0 for d in component.devices):
                 best = min(component.devices, key=lambda d: devices[d].ready_at + ahead[d])
-            elif looked_at == PLANNING.look_ahead:
+            elif looked_at == PLANNING.candidates:
                 continue
             else:
                 looked_at += 1

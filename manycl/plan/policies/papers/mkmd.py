@@ -53,7 +53,7 @@ def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]
     # operations were placed in a topological order, in which sorting is stable
     found.sort(key=lambda turn: turn.start)
     for i, turn in enumerate(found):
-        later = islice(found, i + 1, i + 1 + PLANNING.most_rivals)
+        later = islice(found, i + 1, i + 1 + PLANNING.candidates)
         yield turn, [other for other in later if other.start < turn.end]
 
 
