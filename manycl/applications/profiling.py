@@ -15,14 +15,14 @@ from fractions import Fraction
 from manycl.applications.application import Application
 from manycl.applications.runner import Runner
 from manycl.errors import ManyclError
-from manycl.graph.graph import Graph, HostTask, Launch
+from manycl.graph.graph import Graph, Launch
 from manycl.graph.versions.versions import preferred
 from manycl.machine import Device, DeviceIndex
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import Shape, identity, kernel_key
 from manycl.model.trips import trip_count
 from manycl.model.work import implementation
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
 from manycl.run.session.session import Session
 from manycl.utilities.kept import ENOUGH
@@ -157,7 +157,7 @@ def _on_device(
     if missing <= 0:
         return ProfileStep(parameters, name, "known", version=edition)
     try:
-        plan = _all_on(problem, device)
+        plan = problem.all_on(device, "profile")
         for _ in range(missing):
             start = time.monotonic()
             if start + max(_expected(problem, plan), 0.0 if runs else building) > end:
@@ -186,15 +186,6 @@ def _known(session: Session, problem: Problem, device: DeviceIndex) -> int:
             series = session.models.history.series(kernel_key(chosen), shape, identity(place))
             least = min(least, series.count if series is not None else 0)
     return least
-
-
-def _all_on(problem: Problem, device: DeviceIndex) -> Plan:
-    """Every node on one device, in order; those that may not run there, on the first that they may."""
-    assignments = []
-    for node, task in enumerate(problem.graph.nodes):
-        allowed = (ON_HOST,) if isinstance(task, HostTask) else problem.allowed(node)
-        assignments.append(Assignment(node, device if device in allowed else allowed[0], 0, 0.0, 0.0))
-    return Plan(tuple(assignments), "profile", tuple(d.name for d in problem.machine.devices), 0.0)
 
 
 def _expected(problem: Problem, plan: Plan) -> float:

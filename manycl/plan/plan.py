@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from manycl.errors import PolicyError
+from manycl.graph.graph import Graph, HostTask
 from manycl.group_range import GroupRange
-from manycl.machine import DeviceIndex
+from manycl.machine import DeviceIndex, Machine
 from manycl.trace import Event, Trace
 from manycl.utilities.checked import checked
 from manycl.utilities.shown import html
@@ -180,6 +181,13 @@ def _fields(value: Assignment) -> dict[str, Any]:
 
 def _assignment(*, dimension: int | str = "whole", **fields: Any) -> Assignment:
     return Assignment(dimension=Undivided(dimension) if isinstance(dimension, str) else dimension, **fields)
+
+
+def alone(graph: Graph, device: DeviceIndex, machine: Machine, policy: str = "in_order") -> Plan:
+    """Return the plan that has all of a graph's kernels, whole and in order, on one device; without times."""
+    places = [ON_HOST if isinstance(task, HostTask) else device for task in graph.nodes]
+    assignments = tuple([Assignment(n, place, 0, 0.0, 0.0) for n, place in enumerate(places)])
+    return Plan(assignments, policy, tuple([d.name for d in machine.devices]), 0.0)
 
 
 def same_plan(one: Plan | None, other: Plan | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import LaunchRange
 from manycl.plan.merging import Merging
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan, alone
 from manycl.plan.split import Split
 from manycl.plan.tuning import PLANNING
 from manycl.region import NOTHING
@@ -277,6 +277,18 @@ class Problem:
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version (index) of a node that a device runs: the one that ``estimates.launch`` is about."""
         return self.estimates.version(node, device)
+
+    def all_on(self, device: DeviceIndex, policy: str) -> Plan:
+        """Return the plan that has all kernels, whole and in order, on one device, or else on the first that may run
+        them; without times."""
+        plan = alone(self.graph, device, self.machine, policy)
+        placed = list(plan.assignments)
+        for n, a in enumerate(placed):
+            if a.device != ON_HOST:
+                allowed = self.allowed(n)
+                place = device if device in allowed else allowed[0]
+                placed[n] = a._replace(device=place, version=self.version(n, place))
+        return replace(plan, assignments=tuple(placed))
 
     def merge_seconds(self, node: int, device: DeviceIndex, others: int) -> float:
         """Return the seconds on a device to merge the partial results of ``others`` other memories into its own.

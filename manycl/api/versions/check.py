@@ -19,12 +19,12 @@ import numpy.typing as npt
 from manycl.api.arrays.arrays import Array
 from manycl.errors import PolicyError, ResultError, VersionError
 from manycl.graph.division import divide
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, HostTask, Launch
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch
 from manycl.graph.rename import renamed
 from manycl.graph.versions.versions import preferred, run_as
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import alone
 from manycl.run.lowering.ranges import launches_of
 
 if TYPE_CHECKING:
@@ -120,10 +120,7 @@ class _Check:
         exchanged = {**new, **{k: old for old, k in new.items()}}
         moved = renamed(replace(graph, nodes=nodes, buffers=buffers), exchanged)
         moved = replace(moved, buffers={k: b for k, b in buffers.items() if k not in new})
-        places = [ON_HOST if isinstance(task, HostTask) else device for task in nodes]
-        assignments = tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(places))
-        names = tuple(d.name for d in self._machine.devices)
-        queue.session.run(moved, Plan(assignments, "check_versions", names, 0.0))
+        queue.session.run(moved, alone(moved, device, self._machine, "check_versions"))
         queue.session.devices.learn()  # learns how long each version takes
         return {key: copy.get() for key, copy in copies.items()}
 

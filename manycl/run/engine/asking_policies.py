@@ -13,10 +13,10 @@ from typing import TypeVar, cast
 
 from manycl import flags
 from manycl.errors import ManyclError, PolicyError
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import with_moving_shares
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import Plan
 from manycl.plan.policies import own_name
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policy import (
@@ -137,16 +137,9 @@ def plain(problem: Problem, reason: str) -> Plan:
 def _plainest(problem: Problem) -> Plan:
     """Return a plan with each kernel on the device that may run most kernels, or else on the first of its allowed
     devices."""
-    nodes = problem.graph.nodes
-    allowed = [(ON_HOST,) if isinstance(task, HostTask) else problem.allowed(n) for n, task in enumerate(nodes)]
-    devices = problem.machine.indices
-    best = max(devices, key=lambda d: sum(d in places for places in allowed))
-    places = [best if best in may else may[0] for may in allowed]
-    assignments = (
-        Assignment(n, d, 0, 0.0, 0.0, version=problem.version(n, d) if d != ON_HOST else 0)
-        for n, d in enumerate(places)
-    )
-    return Plan(tuple(assignments), "in_order", tuple(d.name for d in problem.machine.devices), 0.0)
+    allowed = [problem.allowed(n) for n in range(len(problem.graph))]
+    best = max(problem.machine.indices, key=lambda d: sum(d in places for places in allowed))
+    return problem.all_on(best, "in_order")
 
 
 def asked(policy: object, what: str, ask: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.graph.graph import Graph, HostTask
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, ROUNDING, Assignment, Plan
+from manycl.plan.plan import ROUNDING, Plan
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import Command, Done, Lane, Report, Run, lane_of, nodes_of
 from manycl.run.commands.command_graph import CommandGraph, KernelEnds
@@ -43,13 +42,6 @@ class Trial(NamedTuple):
 
 FIRST = Trial()
 """The trial of a graph that has not run before."""
-
-
-def alone(graph: Graph, device: DeviceIndex, devices: tuple[str, ...]) -> Plan:
-    """Return the plan that has all of a graph's kernels, whole, on one of the ``devices`` that have these names."""
-    places = [ON_HOST if isinstance(task, HostTask) else device for task in graph.nodes]
-    assignments = tuple([Assignment(n, place, 0, 0.0, 0.0) for n, place in enumerate(places)])
-    return Plan(assignments, "in_order", devices, 0.0)
 
 
 def part_of(plan: Plan, nodes: Sequence[int]) -> Plan:

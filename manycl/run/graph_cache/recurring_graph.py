@@ -14,11 +14,11 @@ from manycl.graph.dependences import Batch
 from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
-from manycl.plan.plan import ON_HOST, WHOLE, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
 from manycl.plan.preemptible import is_long
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
-from manycl.run.engine.trial import Fallback, alone
+from manycl.run.engine.trial import Fallback
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
@@ -103,8 +103,7 @@ class RecurringGraph(CachedGraph):
         found = super().fallback(graph)
         has_versions = any(isinstance(task, Launch) and task.versions for task in graph.nodes)  # a plan chooses these
         if found is None and self._eager and self._device is not None and not has_versions:
-            names = tuple(d.name for d in self.session.machine.devices)
-            return Fallback(alone(graph, self._device, names), median_low(self._eager))
+            return Fallback(alone(graph, self._device, self.session.machine), median_low(self._eager))
         return found
 
     def _follow(self, plan: Plan, graph: Graph, of: Signature) -> Result | None:

@@ -13,7 +13,7 @@ from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.graph.launch import with_arguments
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.plan import Assignment, Plan
+from manycl.plan.plan import Plan, alone
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Command, Copy, Done, Failed, Run, TransferQueue
 from manycl.run.commands.command_graph import CommandGraph
@@ -154,15 +154,8 @@ class EagerResult:
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
         """Return what ``ended`` returns for the playback of the batch's command graph."""
-        nodes = range(len(self.graph))
-        names = tuple([device.name for device in self._devices.machine.devices])
-        plan = Plan(
-            tuple([Assignment(n, self.device, 0, 0.0, 0.0) for n in nodes]),
-            "in_order",
-            names,
-            0.0,
-            details={UNPLANNED: True},
-        )
+        plan = alone(self.graph, self.device, self._devices.machine)
+        plan.details[UNPLANNED] = True
         problem = problem_of(self._devices, self._data, self.graph)
         lowered = lower(problem, plan, directory)
         directory.open(lowered.cut, lowered.lies)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex, Machine
+from manycl.plan.plan import alone
 from manycl.run.commands.backend import Report
 from manycl.run.engine import run_history
-from manycl.run.engine.trial import LOSING, Fallback, TrialProgress, alone, part_of
+from manycl.run.engine.trial import LOSING, Fallback, TrialProgress, part_of
 from manycl.run.graph_cache import autotuner
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from tests.run.chaos.test_divided_chaos import graphs, plans
@@ -30,7 +31,7 @@ def tried(factor: float, count: int = 200, each: float = 0.04) -> tuple[float, l
     ``factor`` times as long, which nobody has measured: the seconds, what was planned anew, and those of one device."""
     run = Simulated((each, each), count)
     run.times.is_measured = lambda *_: False  # type: ignore[method-assign]
-    fallback = Fallback(alone(run.graph, DeviceIndex(0), ("d0", "d1")), count * each)
+    fallback = Fallback(alone(run.graph, DeviceIndex(0), run.machine), count * each)
     slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), factor, 0.0, math.inf),))
     result = run.run(disturbance=slow, fallback=fallback)
     return result.seconds, result.details.get(run_history.REPLANNED, []), count * each
