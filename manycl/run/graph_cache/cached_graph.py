@@ -26,17 +26,13 @@ from manycl.run.engine.asking_policies import asked
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
 from manycl.run.engine.trial import Fallback, Trial
-from manycl.run.graph_cache.autotuner import PLANNED_RUNS, Autotuner, TrialBudget
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS, TRIAL_SHARE, Autotuner, TrialBudget
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_rule import gains_nothing
 from manycl.utilities.kept import FEW, PLANS
-
-LONG_PLANNING = 0.05
-"""The part of a run's seconds from which a graph that has run is planned in the background, while it goes on as before;
-our own choice."""
 
 
 class CachedGraph:
@@ -194,8 +190,8 @@ class CachedGraph:
 
     @property
     def _takes_long(self) -> bool:
-        """True if planning takes long beside a run."""
-        return self._planning > LONG_PLANNING * self.budget.least
+        """True if planning takes long beside a run: it is done in the background, while the graph runs as before."""
+        return self._planning > TRIAL_SHARE * self.budget.least
 
     @property
     def _is_own(self) -> bool:
