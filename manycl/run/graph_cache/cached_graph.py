@@ -70,7 +70,7 @@ class CachedGraph:
         self._there = session.devices.present, session.devices.demanded
         self._was_other = False  # whether the last run was of a plan that is compared with the kept one
         self.ran: float | None = None
-        """Seconds of the last run without planning and compiling, and of reading its results, if it was planned or
+        """Seconds of the last run without planning, compiling and reading its results, if it was planned or
         compiled anew; None: the kept commands were played."""
         self._begin(self._given)
 

@@ -101,7 +101,6 @@ class GraphCache:
         reading, known = self._session.buffers.reading - before, self._expected
         seconds += reading
         if known is not None:
-            known.ran = None if known.ran is None else known.ran + reading
             is_new = not known.runs
             known.took(seconds)
             is_worth = self._demanded or not gains_nothing(seconds)
