@@ -7,6 +7,7 @@ launch's own; what isl proves of it holds for all values.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,17 +34,23 @@ Seek = Callable[[KnownLaunch, Chosen, int], tuple[KnownLaunch, KernelSummary] | 
 
 
 class Translation(NamedTuple):
-    """The movement of accesses with parameters: launches in which the same ``conditions`` on parameters alone hold do
-    the same, by ``steps`` bytes further on for each 1 of a parameter, by argument."""
+    """The movement of accesses with parameters: launches in which the same ``conditions`` on parameters hold, for all
+    work-items or for none, do the same, by ``steps`` bytes further on for each 1 of a parameter, by argument."""
 
     conditions: tuple[Expr, ...]
     steps: Mapping[int, Mapping[str, int]]
 
-    def place(self, values: Mapping[str, Expr]) -> tuple[tuple[Expr, ...], Mapping[int, int]]:
-        """Return which of the conditions hold, and where the accesses are."""
+    def place(self, values: Mapping[str, Expr]) -> tuple[tuple[Expr, ...], Mapping[int, int]] | None:
+        """Return which of the conditions hold, and where the accesses are; None where one holds for some work-items."""
         of = x.substitution(values)
+        try:
+            holding = tuple([of(condition) for condition in self.conditions])
+        except (x.TooLargeError, x.UndefinedError):
+            return None
+        if any(condition.op != "const" for condition in holding):
+            return None
         places = {a: sum([by * values[name].value for name, by in steps.items()]) for a, steps in self.steps.items()}
-        return tuple([of(condition) for condition in self.conditions]), places
+        return holding, places
 
 
 class Parametric:
@@ -71,11 +78,10 @@ class Parametric:
     def like(self, launch: KnownLaunch) -> tuple[KnownLaunch, Mapping[int, int]]:
         """Return the first launch that was asked about which accesses the same, moved; and by how many bytes the
         launch's accesses are further on, by argument."""
-        if self._translation is None:
+        placed = self._translation.place(self.values(launch)) if self._translation is not None else None
+        if placed is None or not self._keeps(launch):  # its regions end where its buffers do
             return launch, {}
-        holding, places = self._translation.place(self.values(launch))
-        if not self._keeps(launch):  # its regions end where its buffers do
-            return launch, {}
+        holding, places = placed
         first, begin = self._first.get(holding) or self._first.keep(holding, (launch, places))
         return first, {argument: place - begin[argument] for argument, place in places.items()}
 
@@ -91,15 +97,17 @@ class LaunchFamily:
         self._found: list[Parametric] = []
         self._tried: set[object] = set()
         self._last: KnownLaunch | None = None
+        self._seeking = threading.Lock()  # a queue's thread and the background analysis ask about the same launches
 
     def of(self, launch: KnownLaunch) -> Parametric | None:
         """Return the parametric launch that this one is one of; None where there is none: of the first that is asked
         about, and where what a kernel does is not told by variables."""
-        found = next((found for found in self._found if found.has(launch)), None)
-        if found is None:
-            last, self._last = self._last, launch
-            found = self._sought(last, launch) if last is not None else None
-        return found
+        with self._seeking:
+            found = next((found for found in self._found if found.has(launch)), None)
+            if found is None:
+                last, self._last = self._last, launch
+                found = self._sought(last, launch) if last is not None else None
+            return found
 
     def _sought(self, one: KnownLaunch, other: KnownLaunch) -> Parametric | None:
         """The parametric launch that two launches are of."""
@@ -188,11 +196,8 @@ def translation(kernel: KernelFacts, summary: KernelSummary, launch: KnownLaunch
         if any(names & loop.trips.variables().keys() for loop in place.loops if loop.trips is not None):
             return None
         for part in place.condition.args if place.condition.op == "and" else (place.condition,):
-            own = part.variables().keys()
-            if names & own:
+            if names & part.variables().keys():
                 conditions[part] = None
-                if not own <= names:
-                    return None
         if isinstance(place, MemoryAccess):
             step = _step(place.offset, names)
             root = launch.same.get(place.argument, place.argument)

@@ -15,6 +15,7 @@ PROGRAM = parse_program("""
 kernel void add(global int *x, int by, float f) { x[get_global_id(0)] += by * f; }
 kernel void shifted(global int *x, int at, int by) { x[get_global_id(0) + at] = by; }
 kernel void guarded(global int *x, int n, int by) { if (get_global_id(0) < n) x[get_global_id(0)] = by; }
+kernel void tile(global int *x, int at, int n) { int i = get_global_id(0) + at; if (i < n) x[i] = at; }
 kernel void looped(global int *x, int n, int by) {
     for (int k = 0; k < n; k++) x[get_global_id(0) * 4 + k] = by;
 }
@@ -56,6 +57,18 @@ def test_the_scalars_that_decide_are_looked_at_each() -> None:
     divisions = [Division(launch("shifted", np.int32(at), np.int32(5)), 0, SIZES) for at in (0, 4)]
     found = [division.access(division.range(1, 1))[X].writes.intervals for division in divisions]
     assert [list(map(tuple, f)) for f in found] == [[(64, 128)], [(80, 144)]]
+
+
+def test_guards_that_all_work_items_pass_move_with_a_launch() -> None:
+    """The last one of a loop over tiles stops in its middle: it is looked at for itself."""
+    given = [launch("tile", np.int32(at), np.int32(4 * ITEMS)) for at in (0, 64, 128, 192, 200, 300)]
+    divisions = [Division(one, 0, SIZES) for one in given]
+    assert [d.facts is divisions[0].facts for d in divisions] == [True, True, True, True, False, False]
+    written = [d.access(d.range(1, 3))[X].writes.intervals for d in divisions]
+    assert [list(map(tuple, w)) for w in written[:5]] == [
+        [(4 * at + 64, min(4 * at + 256, 1024))] for at in (0, 64, 128, 192, 200)
+    ]
+    assert not list(written[5])
 
 
 def test_a_loop_with_a_counter_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
