@@ -429,7 +429,7 @@ def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, 
     for again in range(TRIES - 1, -1, -1):
         with _asking:
             try:
-                return _worker().ask(worker.Limited(seconds, question))
+                return _worker().ask(worker.Limited(seconds, question, _expected))
             except LostError as lost:
                 if not (lost.outside and again):
                     raise
@@ -437,6 +437,13 @@ def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, 
     raise AssertionError("the last try returns or raises")
 
 
+def expect_launches() -> None:
+    """Have the other process import what questions about launches need, when it has nothing else to do."""
+    global _expected
+    _expected = True
+
+
+_expected = False
 _lock = threading.Lock()
 _asking = threading.Lock()
 _programs: OrderedDict[tuple[object, ...], ProgramFacts] = OrderedDict()
@@ -455,15 +462,14 @@ _current: WorkerProcess | None = None
 def _worker() -> WorkerProcess:
     global _current
     if _current is None or not _current.usable():
-        if _current is None:
-            atexit.register(_stop)
-        else:
+        if _current is not None:
             _current.close()
         _current = WorkerProcess()
         log.debug("the process of the analysis is %d", _current.process.pid)
     return _current
 
 
+@atexit.register  # before threads register that they are waited for: these may ask until then
 def _stop() -> None:
     if _current is not None:
         _current.close()

@@ -13,12 +13,15 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import select
 import struct
 import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 MEMORY = 4 << 30  # bytes of address space
 _STACK = 512 << 20  # bytes of address space for the analysing thread; only what is used becomes memory
 _RECURSION = 100_000
+_IDLE = 0.02
+"""Seconds without a question after which what questions about launches need is imported, which takes 0.15 s."""
 NO_THREAD = 75
 """The status that the process ends with where it can have no thread."""
 
@@ -102,10 +107,11 @@ _KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A question that may compute for so many seconds."""
+    """A question that may compute for so many seconds. ``before_launches``: questions about launches will follow."""
 
     seconds: float
     question: Request | Question | LaunchQuestion
+    before_launches: bool = False
 
 
 def about_launch(question: LaunchQuestion) -> WorkerAnswer:
@@ -210,6 +216,9 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             return
         _allow(request.seconds)
         send(answers, answer(request.question))
+        with suppress(OSError, ValueError):  # not on this system: pipes are not waited for like this
+            if request.before_launches and not select.select([requests], [], [], _IDLE)[0]:
+                import_module("manycl.analysis.launched")
 
 
 def _allow(seconds: float) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,8 @@ from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts, Unanswered
 from manycl.analysis.regions.regions import Regions
 from manycl.analysis.service import launched
+from manycl.analysis.worker import Limited
+from manycl.analysis.worker_process import WorkerProcess
 from manycl.region import Box
 from manycl.utilities.unforeseen import UnforeseenWarning
 
@@ -50,6 +54,18 @@ def test_what_was_not_answered_is_no_truth(again: bool, asked: int) -> None:
     assert questions == ["split"] * asked
     assert facts.unanswered == (asked if again else 0)
     assert alone.split(0) != facts.split(0)
+
+
+def test_what_questions_about_launches_need_is_imported_before_the_first(tmp_path: Path) -> None:
+    process = WorkerProcess()
+    maps = Path(f"/proc/{process.process.pid}/maps")
+    request = "kernel void k(global int *d) { d[0] = 1; }", "<source>", str(tmp_path), ()
+    process.ask(Limited(20.0, request))
+    assert "islpy" not in maps.read_text()
+    process.ask(Limited(20.0, request, before_launches=True))
+    while "islpy" not in maps.read_text():
+        time.sleep(0.01)
+    process.close()
 
 
 def test_an_error_of_the_analysis_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from weakref import WeakSet
 
+from manycl.analysis import service
 from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
 from manycl.graph.division import divide
@@ -58,6 +59,7 @@ class BackgroundAnalysis:
     def load(self) -> None:
         """Import what the analysis and plans that divide need: the first runs neither wait for it, nor share Python's
         lock with a thread that imports it."""
+        service.expect_launches()
         for name in LOADED:
             import_module(name)
 

@@ -130,6 +130,31 @@ def test_a_program_that_ends_during_the_imports_beside_it_ends_as_ever() -> None
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+ENDS_ASKING = """
+import atexit, threading, time
+import manycl as mc
+from manycl.analysis import service
+queue = mc.Queue("cpu/2")
+begun, ending, close = threading.Event(), threading.Event(), service._worker().close
+
+def look():
+    begun.set()
+    assert ending.wait(60)
+    time.sleep(0.2)  # in which the other process would be ended
+    print("asked")
+
+queue.session.models.looking._submit(look)
+assert begun.wait(60)
+service._current.close = lambda: print("closed", close() or "")
+atexit.register(ending.set)
+"""
+
+
+def test_the_process_of_the_analysis_outlives_what_asks_it() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDS_ASKING], capture_output=True, text=True, timeout=100, check=True)
+    assert ended.stdout.split() == ["asked", "closed"]
+
+
 def test_devices_may_change_while_ranges_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     with mc.Queue("cpu/2") as queue:
         devices = queue.session.devices
