@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,7 @@ class LaunchFacts:
         self.summary: KernelSummary = interpret(unit, facts, launch) if summary is None else summary
         self.unanswered = 0
         self._found: Kept[tuple[object, ...], Any] = Kept(MANY)
+        self._foreseen: dict[tuple[object, ...], Any] = {}  # the other process's answers, until they are asked for
         self._asked: dict[tuple[object, ...], int] = {}  # what had no answer: few
 
     @cached_property
@@ -103,7 +104,7 @@ class LaunchFacts:
             return quick, not quick.exact  # what takes no time is not kept: who asks of many ranges keeps what they do
         if self.remote is None or self.summary.failure:
             return self.computed(question, *arguments), True
-        found = self.remote(question, arguments)
+        found = self._foreseen.pop(key, None) or self.remote(question, arguments)
         if not isinstance(found, Unanswered):
             return found, True
         self._asked[key] = asked = self._asked.get(key, 0) + 1
@@ -139,6 +140,18 @@ class LaunchFacts:
             raise KeyError(argument)
         found: Footprint = self._answer("region", argument, kind, groups)
         return found
+
+    def foresee(self, regions: Collection[tuple[int, str, GroupRange]]) -> None:
+        """Have regions found out together that will be asked for one by one (argument, kind and groups of each): most
+        of what a question takes is asking the other process. Where this has no answer, nothing is foreseen."""
+        if self.remote is None or self.summary.failure:
+            return
+        hard = {of for of in {of[:2] for of in regions} if self.regions.boxed(*of) is None}
+        keys = [("region", *of) for of in dict.fromkeys(regions) if of[:2] in hard]
+        missing = [key for key in keys if self._found.get(key) is None]
+        found: Any = self.remote("several", tuple(missing)) if len(missing) > 1 else Unanswered("", again=False)
+        if not isinstance(found, Unanswered):
+            self._foreseen.update(zip(missing, found, strict=True))
 
     def quick_region(self, argument: int, kind: str) -> Footprint | None:
         """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""

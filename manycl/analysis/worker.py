@@ -72,7 +72,7 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class LaunchQuestion:
     """What to find out about a launch of a kernel of a program (its ``tree``): a method of ``LaunchFacts`` with its
-    arguments, or a property."""
+    arguments, or a property; or ``several`` of these, each with its arguments."""
 
     tree: bytes
     kernel: KernelFacts
@@ -128,10 +128,16 @@ def about_launch(question: LaunchQuestion) -> WorkerAnswer:
             _limit(_units)[question.tree] = unit
         facts = LaunchFacts(unit, question.kernel, question.launch)
         _limit(_launches)[key] = facts
-    spent = facts.regions.spent
-    found = facts.computed(question.what, *question.arguments)
-    facts.regions.answered(spent)
-    return WorkerAnswer(result=found)
+
+    def answered(what: str, *arguments: Any) -> object:
+        if what == "several":
+            return [answered(*one) for one in arguments]
+        spent = facts.regions.spent
+        found = facts.computed(what, *arguments)
+        facts.regions.answered(spent)
+        return found
+
+    return WorkerAnswer(result=answered(question.what, *question.arguments))
 
 
 def _stamps(unit: Unit) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ Planners, lowering and whoever cuts launches for little memory ask one object; t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -217,6 +217,11 @@ class Division:
         found = ((i, self.facts.region(i, kind, groups)) for i in self._touching[kind][key])
         return [self._placed(i, region) for i, region in found]
 
+    def foresee(self, kinds: Collection[str], ranges: Collection[GroupRange]) -> None:
+        """Find out together what some ranges of groups read, or write, for which :meth:`footprints` will be asked."""
+        touching = [(i, kind) for kind in kinds for indices in self._touching[kind].values() for i in indices]
+        self.facts.foresee([(index, kind, groups) for index, kind in touching for groups in ranges])
+
     @cached_property
     def _touching(self) -> dict[str, dict[BufferKey, list[int]]]:
         """The arguments that are each buffer and are read, and written."""
@@ -232,6 +237,7 @@ class Division:
                 common, keys = self._common
                 found = {keys[key]: access for key, access in common.access(groups).items()}
             else:
+                self.foresee(("read", "write"), [groups])
                 found = {key: self._of(key, groups) for key in self.arguments}
             known = self._access.keep(groups[1:], found)
         return known

@@ -6,6 +6,7 @@ like that. What a run really moves follows the regions themselves (``run/lowerin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -36,6 +37,7 @@ ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # cost of an operation of a kind, in additions
 
 _known: Kept[object, Split | str] = Kept(MANY)  # by launch, with buffers named by their positions in it
+_finding = [threading.Lock() for _ in range(64)]  # by question: threads that ask the same have one find it out
 _answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan/"))
 
 
@@ -178,7 +180,8 @@ def _alone(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
     question = _asked(launch, sizes)
     found = _answered(question)
     if found is None:
-        found = _found_out(question, sizes)
+        with _finding[hash(question.key) % len(_finding)]:
+            found = _known.get(question.key) or _found_out(question, sizes)
     return found if isinstance(found, str) else _moved(_on(found, question.keys), question.further)
 
 
@@ -296,6 +299,7 @@ def _best(launch: Launch, versions: Sequence[Launch], sizes: Mapping[BufferKey, 
 def _split(division: Division) -> tuple[int, Split]:
     """Return the split of a launch along a dimension, for predictions, and its rank: 0 is the best."""
     launch, dimension, groups = division.launch, division.dimension, division.groups
+    division.foresee(("read", "write"), [division.range(f, 1) for f in _sample(groups)])
     reads = [k for k in launch.reads if k not in launch.writes]
     slices = {k: part for k in reads if (part := _slice(division, k, ("read",))) is not None}
     if division.operations:
@@ -326,9 +330,8 @@ def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | 
     if not division.is_one(key):
         return None
     middle = division.groups // 2
-    sample = {0, 1, 2, middle - 1, middle, division.groups - 2, division.groups - 1}
     ends: dict[int, tuple[int, int]] = {}
-    for f in sorted(sample & set(range(division.groups))):
+    for f in _sample(division.groups):
         of = division.range(f, 1)
         boxes = [b for kind in kinds for r in division.footprints(key, kind, of) for b in r.boxes if b.width]
         if boxes:
@@ -345,11 +348,16 @@ def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | 
     )
 
 
+def _sample(groups: int) -> list[int]:
+    """Return the groups that slices go by."""
+    middle = groups // 2
+    return sorted({f for f in (0, 1, 2, middle - 1, middle, groups - 2, groups - 1) if 0 <= f < groups})
+
+
 def _are_apart(division: Division, key: BufferKey) -> bool:
     """Return whether the two halves of the groups write different bytes."""
     half = division.groups // 2
-    mine, theirs = (
-        union(found.around()[0] for found in division.footprints(key, "write", division.range(first, count)))
-        for first, count in ((0, half), (half, division.groups - half))
-    )
+    ranges = [division.range(first, count) for first, count in ((0, half), (half, division.groups - half))]
+    division.foresee(("write",), ranges)
+    mine, theirs = (union(f.around()[0] for f in division.footprints(key, "write", groups)) for groups in ranges)
     return not mine.meets(theirs)

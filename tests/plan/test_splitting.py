@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from manycl.analysis import parse_program
+from manycl.analysis import parse_program, service
 from manycl.analysis.annotations import annotation
+from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import launched
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.division import divide
-from manycl.graph.graph import BufferArg, BufferKey, HostTask, Launch
+from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import ungathered, with_work_groups
 from manycl.group_range import GroupRange
+from manycl.plan import splitting
 from manycl.plan.split import Slice, Split
 from manycl.plan.splitting import Splits, split_of
 
@@ -172,9 +175,9 @@ def test_of_a_graph_only_what_is_asked_for_is_analysed(monkeypatch: pytest.Monke
     graph = builder.build()
     asked: list[str] = []
 
-    def counted(task: Launch, sizes: dict[int, int], kinds: Collection[str]) -> Split | str:
+    def counted(task: Launch, sizes: dict[int, int], *more: Any) -> Split | str:
         asked.append(task.name)
-        return split_of(task, sizes, kinds)
+        return split_of(task, sizes, *more)
 
     monkeypatch.setattr("manycl.plan.splitting.split_of", counted)
     splits = Splits(graph)
@@ -189,6 +192,59 @@ def test_of_a_graph_only_what_is_asked_for_is_analysed(monkeypatch: pytest.Monke
     with pytest.raises(KeyError):
         splits[3]
     assert sorted(asked) == ["gemm", "shift", "twice"]
+
+
+def values_of(body: str, values: range) -> Graph:
+    """Launches of a kernel that differ in a scalar only."""
+    program = parse_program(f"kernel void k(global float *x, int n) {{ int i = get_global_id(0); {body} }}")
+    builder = GraphBuilder()
+    builder.buffer(AREA)
+    for n in values:
+        args = BufferArg(0), np.int32(n).tobytes()
+        builder.add(Launch("k", program, program.kernels["k"], (64,), (16,), args, (0,), (0,)))
+    return builder.build()
+
+
+def test_a_value_takes_a_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranges by which slices are told are asked about together, and the answers are those of single ones."""
+    asked: list[object] = []
+    answer = service._answer
+
+    def counted(question: Any, seconds: float) -> Any:
+        if not isinstance(question, tuple):  # else it is a source
+            asked.append(question.what)
+        return answer(question, seconds)
+
+    monkeypatch.setattr(service, "_answer", counted)
+    body = "if (i < 1 << 9) { int at = i / n * 2 * n + i % n; x[at] += x[at + n]; x[at + n] = 1; } /* asked for once */"
+    found = [split_of(graph.nodes[0], {0: AREA}) for n in (3, 5) for graph in [values_of(body, range(n, n + 1))]]  # type: ignore[arg-type]
+    assert all(isinstance(split, Split) for split in found)
+    assert asked == ["split", "sub_kernel", "several", "several", "split", "several", "several"]  # (halves are apart)
+    monkeypatch.setattr(LaunchFacts, "foresee", lambda facts, regions: None)
+    graph = values_of(body.replace("= 1;", "= 2;"), range(5, 6))
+    assert split_of(graph.nodes[0], {0: AREA}) == found[1]  # type: ignore[arg-type]
+    assert asked.count("region") > 2
+
+
+def test_threads_that_ask_the_same_have_one_find_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = values_of("x[(i ^ n) + 1] = 1;", range(5, 6))
+    answers: list[Split | str] = []
+    asked: list[object] = []
+    found_out = splitting._found_out
+    second = threading.Thread(target=lambda: answers.append(split_of(graph.nodes[0], {0: AREA})))  # type: ignore[arg-type]
+
+    def found(question: Any, sizes: Any) -> Split | str:
+        asked.append(question)
+        if len(asked) == 1:
+            second.start()
+            second.join(0.2)  # it waits for this thread
+        return found_out(question, sizes)
+
+    monkeypatch.setattr(splitting, "_found_out", found)
+    mine = split_of(graph.nodes[0], {0: AREA})  # type: ignore[arg-type]
+    second.join()
+    assert answers == [mine]
+    assert len(asked) == 1
 
 
 def test_a_merge_that_reads_is_by_difference() -> None:

@@ -145,10 +145,9 @@ def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split
     try:
         division = divide(with_work_groups(run_as(launch, 0)), split.dimension, sizes)
         half = -(-split.groups // 2)
-        for first, count in ((0, half), (half, split.groups - half)):
-            for key in sizes if count else ():
-                for kind in ("read", "write"):
-                    division.footprints(key, kind, division.range(first, count))
+        ranges = [division.range(f, count) for f, count in ((0, half), (half, split.groups - half)) if count]
+        for groups in ranges:
+            division.access(groups)
         if not launch.versions:
             build(launches_of(division).range(division.range(0, half), {}))
     except ManyclError:  # a run that needs it says what is wrong
