@@ -48,7 +48,8 @@ class LaunchFacts:
     With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes. Several threads may
     share one; the first answer to a question stays the answer. Where there is none, or the analysis fails, all may be
     read and written and nothing runs apart, for a reason; what may have an answer later (``unanswered`` counts these)
-    is asked again. ``summary``: what ``interpret`` has found, if it has been asked.
+    is asked again. ``summary``: what ``interpret`` has found, if it has been asked. ``is_evaluated``: it is that of a
+    launch with parameters, with values put in, so that answers are found in less time than in a cache on disk.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class LaunchFacts:
         launch: KnownLaunch,
         remote: Remote | None = None,
         summary: KernelSummary | None = None,
+        is_evaluated: bool = False,
     ) -> None:
-        self.remote = remote
+        self.remote, self.is_evaluated = remote, is_evaluated
         self.facts = facts
         self.launch = launch
         self.summary: KernelSummary = interpret(unit, facts, launch) if summary is None else summary

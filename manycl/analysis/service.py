@@ -230,7 +230,7 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
             return answer.result
 
         summary = _interpreted.get(key) or (many and many[1])
-        found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote, summary))
+        found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote, summary, many is not None))
         with _lock:
             _steps[key[:2]] = max(_steps.pop(key[:2], 0), found.summary.steps)
             if len(_steps) > _CACHED:
@@ -284,6 +284,11 @@ def _widest(
         _about_launches.note(question, kept)
     found: tuple[KnownLaunch, KernelSummary] | None = kept[0]
     return found
+
+
+def is_one_of_many(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> bool:
+    """Whether a launch is one of those that a launch with parameters is."""
+    return bool(launch.scalars) and _family(program, kernel, launch).of(launch) is not None
 
 
 def steps(program: ProgramFacts, kernel: str) -> int:

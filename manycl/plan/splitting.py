@@ -7,8 +7,9 @@ like that. What a run really moves follows the regions themselves (``run/lowerin
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # these import islpy
     from manycl.analysis.known_launch import KnownLaunch
 
 ONE_WORK_GROUP = "it has one work-group"
+LATER = "finding out how would take longer than it does: it differs from launches before it in scalars"
 _WEIGHTS = {"special": 8.0}  # cost of an operation of a kind, in additions
 
 _known: Kept[object, Split | str] = Kept(MANY)  # by launch, with buffers named by their positions in it
@@ -45,12 +47,18 @@ class Splits(AnalysedSplits):
     """The splits of a graph's nodes, each found when it is first asked for (``Problem.splits``).
 
     Launches with several versions of their kernel are split where ranges do the same in all versions that devices of
-    some ``kinds`` may run. ``why(node)`` tells why a node is not split.
+    some ``kinds`` may run. ``why(node)`` tells why a node is not split. ``seconds``: the predicted seconds of a node
+    that runs once: of launches that differ in scalars only, and of which nothing holds for all values, a few are
+    analysed, and those that take longer than that.
     """
 
-    def __init__(self, graph: Graph, kinds: Collection[str] = DEVICE_KINDS) -> None:
+    def __init__(
+        self, graph: Graph, kinds: Collection[str] = DEVICE_KINDS, seconds: Callable[[int], float] | None = None
+    ) -> None:
         self._graph = graph
         self._kinds = kinds
+        self._seconds = seconds
+        self._values: dict[object, set[object]] = {}  # of launches that differ in scalars only: the first few
         self._found: dict[int, Split | str] = {}
 
     def _look(self, node: int) -> Split | str:
@@ -58,11 +66,25 @@ class Splits(AnalysedSplits):
         if found is None:
             task = self._graph.nodes[node]
             if isinstance(task, Launch):
-                found = split_of(task, self._sizes(task), self._kinds)
+                found = split_of(task, self._sizes(task), self._kinds, partial(self._is_worth, node))
             else:
                 found = "it is a host function" if isinstance(task, HostTask) else "it is no kernel"
             self._found[node] = found
         return found
+
+    def _is_worth(self, node: int, question: _Question, is_known: bool) -> bool:
+        """Return whether a plan waits for an answer, unless it is known."""
+        if self._seconds is None:
+            return True
+        family = question._replace(known=replace(question.known, scalars={})).key
+        values = self._values.setdefault(family, set())
+        if len(values) < PLANNING.first_values:
+            values.add(question.known.key)
+        if is_known or question.known.key in values:
+            return True
+        of = question.launch.program, question.launch.kernel.name, question.known
+        is_evaluated = service.is_one_of_many(*of)
+        return self._seconds(node) > (PLANNING.evaluated_look if is_evaluated else PLANNING.launch_look)
 
     def _sizes(self, launch: Launch) -> dict[BufferKey, int]:
         """Return the bytes of a launch's buffers."""
@@ -159,19 +181,25 @@ class Splits(AnalysedSplits):
         return sum(1 for _ in self)
 
 
-def split_of(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[str] = DEVICE_KINDS) -> Split | str:
+def split_of(
+    launch: Launch,
+    sizes: Mapping[BufferKey, int],
+    kinds: Collection[str] = DEVICE_KINDS,
+    is_worth: Callable[[_Question, bool], bool] = lambda question, is_known: True,
+) -> Split | str:
     """Return the best split of a launch, or why there is none. ``sizes``: bytes of its buffers by key. ``kinds``: of
-    the devices that may run it, in their versions."""
+    the devices that may run it, in their versions. ``is_worth``: whether to find out what is not known (its
+    second argument)."""
     versions = [run_as(launch, index) for index in possible(launch.versions, kinds)] or [launch]
     try:
-        return _best(launch, versions, sizes) if len(versions) > 1 else _alone(versions[0], sizes)
+        return _best(launch, versions, sizes) if len(versions) > 1 else _alone(versions[0], sizes, is_worth)
     except (LaunchError, SourceError) as error:
         return error.message
     except Exception as error:
         return told(error, f"finding out how {launch.name} may be split")
 
 
-def _alone(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
+def _alone(launch: Launch, sizes: Mapping[BufferKey, int], is_worth: Callable[[_Question, bool], bool]) -> Split | str:
     """Return the split of a launch that has one version, or why there is none."""
     launch = with_work_groups(launch)
     why = _never(launch)
@@ -179,6 +207,8 @@ def _alone(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
         return why
     question = _asked(launch, sizes)
     found = _answered(question)
+    if not is_worth(question, found is not None):
+        return LATER
     if found is None:
         with _finding[hash(question.key) % len(_finding)]:
             found = _known.get(question.key) or _found_out(question, sizes)
@@ -253,7 +283,7 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
         found = _on(_moved(found, question.further, -1), question.places)
     if facts.unanswered != before:
         return found
-    if launch.program.tree:
+    if launch.program.tree and not facts.is_evaluated:
         _answers.note(question.text, found)
     return _known.keep(question.key, found)
 

@@ -54,6 +54,11 @@ class PlanningTuning(NamedTuple):
     """Seconds of analysing a new kernel."""
     launch_look: float = 15e-3
     """Seconds of analysing a new kind of launch."""
+    evaluated_look: float = 2e-3
+    """The same, where it is known of launches that differ in scalars only."""
+    first_values: int = 24
+    """The launches that differ in scalars only which are analysed, however short they are, before a graph runs once: as
+    many as an array has strides that double."""
     again_look: float = 50e-6
     """Seconds of looking up the analysis for a node."""
     step_look: float = 12e-6

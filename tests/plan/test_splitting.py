@@ -24,7 +24,8 @@ from manycl.graph.work_groups import ungathered, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.plan import splitting
 from manycl.plan.split import Slice, Split
-from manycl.plan.splitting import Splits, split_of
+from manycl.plan.splitting import LATER, Splits, split_of
+from manycl.plan.tuning import PLANNING
 
 N = 64
 SOURCE = """
@@ -203,6 +204,21 @@ def values_of(body: str, values: range) -> Graph:
         args = BufferArg(0), np.int32(n).tobytes()
         builder.add(Launch("k", program, program.kernels["k"], (64,), (16,), args, (0,), (0,)))
     return builder.build()
+
+
+def test_of_values_of_a_scalar_a_plan_waits_for_as_many_as_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing holds for all values of the first kernel; the second one's accesses only move."""
+    graph = values_of("x[i ^ n] = 1; /* how a plan waits */", range(1, 13))
+    first = 4
+    monkeypatch.setattr(splitting, "PLANNING", PLANNING._replace(first_values=first))
+    splits = Splits(graph, seconds=lambda node: 0.0)
+    assert list(splits) == [*range(first)]
+    assert splits.why(first) == LATER
+    assert list(Splits(graph, seconds=lambda node: 0.1 * (node == 11))) == [*range(first), 11]
+    assert list(Splits(graph)) == [*range(12)]
+    assert list(Splits(graph, seconds=lambda node: 0.0)) == [*range(12)]  # they are known
+    moving = values_of("if (i + n < 1000) x[i + n] = 1;", range(16))
+    assert list(Splits(moving, seconds=lambda node: 0.0)) == [*range(16)]
 
 
 def test_a_value_takes_a_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:

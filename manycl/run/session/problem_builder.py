@@ -49,8 +49,8 @@ def asked(
         return Asked(problem, on_present(problem, policy) if problem.away else policy, policy.policy)
     chosen = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
     devices.learn()
-    problem = problem_of(devices, data, graph, queue_counts(devices.machine, queues or {}), options)
-    problem = replace(problem, repeated=repeated, rival=rival)
+    problem = problem_of(devices, data, graph, queue_counts(devices.machine, queues or {}), options, repeated)
+    problem = replace(problem, rival=rival)
     if repeated and devices.machine.memories > 1:
         problem = _without_unneeded(data, problem)
     if repeated > 1 and devices.machine.memories > 1:  # before the graph has run, times are guesses
@@ -68,6 +68,7 @@ def problem_of(
     graph: Graph,
     queues: tuple[int, ...] = (),
     options: Mapping[str, str] | None = None,
+    repeated: int = 0,
 ) -> Problem:
     """Return the problem, from all that has been learned so far; ``queues``: the number for each device (empty: by
     default)."""
@@ -75,6 +76,7 @@ def problem_of(
     valid = {k: directory.memories(k) for k in graph.buffers} if machine.memories > 1 else {}
     estimates = estimates_of(devices, graph)
     devices.backend.programs.prefer = estimates.fastest
+    guesses = estimates.uncounted()
     slow = devices.events.slow
     factors = {i: slow[d.name] for i, d in machine.numbered() if d.name in slow}
     return Problem(
@@ -85,7 +87,12 @@ def problem_of(
         queues=queues,
         valid=valid,
         options=options or {},
-        splits=Splits(graph, frozenset(device.kind for device in machine.devices)),
+        splits=Splits(
+            graph,
+            frozenset(device.kind for device in machine.devices),
+            None if repeated else lambda node: min([guesses.launch(node, d) for d in machine.indices], default=0.0),
+        ),
+        repeated=repeated,
         looks=models.looks,
         parts=parts_of(directory, graph),
         spills=True,
