@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,7 +115,12 @@ class Case:
 
     @property
     def source(self) -> str:
-        return self.text or (FOLDER / f"{self.file}.cl").read_text()
+        return self.text or _text(self.file)
+
+
+@functools.cache
+def _text(file: str) -> str:
+    return (FOLDER / f"{file}.cl").read_text()
 
 
 def _sizes(value: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ def main() -> None:
 
     jobs, optimised = pickle.load(sys.stdin.buffer)
     if optimised:
-        truth.UNOPTIMISED = ()
+        truth.UNOPTIMISED.clear()
     for job in jobs:
         truth.run_range(job.case, job.launch, job.dimension, job.first, job.count, truth.contents(job.launch, 1))
 

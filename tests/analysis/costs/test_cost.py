@@ -103,7 +103,7 @@ def boxes(draw: st.DrawFn) -> tuple[Expr, dict[str, Axis]]:
     return draw(conditions(variables or [x.var("a", 0, 1)], 2)) if variables else x.ONE, axes
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(boxes(), st.booleans())
 def test_points_are_counted_as_by_enumeration(box: tuple[Expr, dict[str, Axis]], short: bool) -> None:
     """Also where what is done for ``long`` axes is done for all: inclusion and exclusion, taking apart by periods."""

@@ -41,7 +41,7 @@ def accesses(draw: st.DrawFn) -> Linear:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.lists(accesses(), max_size=3), st.data())
 def test_ranges_that_are_alike_are_told_apart_by_their_place_alone(some: list[Linear], data: st.DataObject) -> None:
     found = RangeBoxes(some, LAUNCH)

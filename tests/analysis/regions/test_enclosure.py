@@ -1,6 +1,6 @@
 """What intervals enclose, against what kernels touch: random ones, whose trees are executed, and the corpus.
 
-``KERNELS`` says how many random ones (default 200; 5000 were tried once); ``SEED`` where to begin.
+``KERNELS`` says how many random ones (default 100; 5000 were tried once); ``SEED`` where to begin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.analysis.generated.generator import Generated, generate, touched_by
 from tests.analysis.kernel_corpus import CASES
 
 SEED = int(os.environ.get("SEED", "1"))
-PROGRAMS = -(-int(os.environ.get("KERNELS", "200")) // 25)
+PROGRAMS = -(-int(os.environ.get("KERNELS", "100")) // 25)
 
 
 def keeps(enclosure: Enclosure, facts: KernelFacts, known: KnownLaunch, sizes: dict[int, int]) -> bool:

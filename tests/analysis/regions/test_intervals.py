@@ -121,7 +121,7 @@ def operated(origin: Operated, at: Mapping[str, int], origins: Mapping[str, Oper
     return found % (1 << BITS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(expressions("e"), expressions("g"), st.data())
 def test_every_value_lies_between(
     made: tuple[Expr, dict[str, Operated]], guarding: tuple[Expr, dict[str, Operated]], data: st.DataObject

@@ -15,7 +15,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.service import sub_kernel
 from manycl.analysis.texts.rewrite import SubKernel
 from tests.analysis.texts import rewrite_corpus as corpus
-from tests.analysis.truth import OCLGRIND, POCL, device
+from tests.analysis.truth import OCLGRIND, POCL, UNOPTIMISED, device
 
 cl = pytest.importorskip("pyopencl")
 
@@ -30,7 +30,7 @@ Ranges = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # (first group, grou
 @functools.lru_cache(maxsize=16)
 def built(name: str, source: str, options: tuple[str, ...]) -> Any:
     found, context, _ = device(name)
-    return cl.Program(context, source).build(["-w", *options], devices=[found])
+    return cl.Program(context, source).build(["-w", *UNOPTIMISED[name], *options], devices=[found])
 
 
 @functools.lru_cache(maxsize=16)

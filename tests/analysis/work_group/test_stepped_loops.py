@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -65,15 +66,21 @@ def item(turns: list[int], leave: Callable[[int], bool], skip: Callable[[int], b
     """What a work-item leaves: integers, modulo 2 ** 64."""
     found = 17
     for v in turns:
-        total = v
-        for k in range(N):
-            total = (total * 31 + int(DATA[k + 3]) * int(DATA[(v & 255) + k])) % 2**64
         if leave(v):
             break
         if skip(v):
             continue
-        found = (found * 7 + total) % 2**64
+        found = (found * 7 + turn(v)) % 2**64
     return found
+
+
+@functools.cache
+def turn(v: int) -> int:
+    """What one turn of the loop sums up."""
+    total = v
+    for k in range(N):
+        total = (total * 31 + int(DATA[k + 3]) * int(DATA[(v & 255) + k])) % 2**64
+    return total
 
 
 def run(source: str, group: int | None) -> np.ndarray:
