@@ -40,7 +40,7 @@ def lowest() -> str:
     folder.mkdir(exist_ok=True)
     constraints = folder / "lowest.txt"
     constraints.write_text("".join(f"{line}\n" for line in lowest_versions()), encoding="utf-8")
-    return _install(folder, base, ".[test]", constraints)
+    return _install(folder, base, ".[test]", constraints, "--no-compile")  # few of its modules are imported
 
 
 def lowest_versions() -> Iterator[str]:
@@ -53,11 +53,11 @@ def lowest_versions() -> Iterator[str]:
             yield f"{found[1]}=={found[2]}"
 
 
-def _install(folder: Path, base: str, what: str, constraints: Path) -> str:
+def _install(folder: Path, base: str, what: str, constraints: Path, *options: str) -> str:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([base, "-m", "venv", str(folder)], check=True)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
     print(f"installing manycl and what its tests need in {folder.name}", flush=True)
-    subprocess.run([*pip, "install", "--quiet", "-c", str(constraints), "-e", what], check=True)
+    subprocess.run([*pip, "install", "--quiet", *options, "-c", str(constraints), "-e", what], check=True)
     return str(python)
