@@ -394,7 +394,7 @@ class Play:
 
 @pytest.mark.parametrize("device", DEVICES)
 @given(st.lists(STEPS, min_size=4, max_size=24), st.sampled_from(["0", "1"]))
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_random_programs_do_the_same_either_way(device: str, steps: list[tuple[str, int, int]], zero_copy: str) -> None:
     told = []
     for way in (compiled.install, compiled.uninstall):

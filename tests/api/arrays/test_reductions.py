@@ -114,7 +114,7 @@ def test_means_are_numpys(alone: mc.Queue, case: tuple[np.ndarray, Any, bool]) -
     np.testing.assert_allclose(got.get().astype(np.float64), np.asarray(want, np.float64), rtol=0, atol=close)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.sampled_from(["?", "i4", "f4"]),
     st.sampled_from(["i4", "f2"]),

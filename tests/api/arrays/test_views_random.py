@@ -184,7 +184,7 @@ def does_not_fit(error: ManyclError, little: bool) -> None:
     event("does not fit")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(data=st.data(), policy=st.sampled_from(["by hand", "by hand", *sorted(names())]))
 def test_as_numpy_does(session: Any, data: Any, policy: str) -> None:
     """Some of everything, one after another, three times."""
@@ -218,7 +218,7 @@ def test_as_numpy_does(session: Any, data: Any, policy: str) -> None:
         assert (twin.array.get() == twin.contents).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(data=st.data(), policy=st.sampled_from(sorted(n for n in names() if hasattr(find(n), "plan"))))
 def test_plans_are_right(session: Any, data: Any, policy: str) -> None:
     """What is planned keeps to the order of bytes, and waits until they can have arrived."""

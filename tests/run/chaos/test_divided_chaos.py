@@ -206,7 +206,7 @@ def check_valid(graph: Graph, where: Machine, directory: Directory, values: Valu
                     assert values.piece(m, key, rows) == values.piece(-1, key, rows), f"buffer {key}, memory {m}"
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, where: Machine, seed: int) -> None:
     """Two runs: the second finds buffers in parts; the host may have written in between."""

@@ -42,7 +42,7 @@ from tests.run.chaos.transitions import validated
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 
-EXAMPLES = int(os.environ.get("MANYCL_TEST_INTERLEAVINGS", "60"))
+EXAMPLES = int(os.environ.get("MANYCL_TEST_INTERLEAVINGS", "30"))
 """Of each of the eight tests; 2500 are more than ten thousand in all."""
 
 

@@ -131,7 +131,7 @@ def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_shares_that_move_give_the_sequential_result(data: Any, graph: Graph, where: Machine, seed: int) -> None:
     directory, values = Directory(), Values(graph, where.memories)
@@ -177,7 +177,7 @@ def _is_slow(place: Sequence[int]) -> bool:
     return place[1] in (TransferQueue.AHEAD, TransferQueue.DOWNLOAD)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.data(), graphs(), hosts_with_devices(), st.integers(0, 2**32))
 def test_what_moves_in_vain_changes_nothing(data: Any, graph: Graph, where: Machine, seed: int) -> None:
     """What the host has may come to devices that take nothing of what reads it, and what devices have to the host for

@@ -151,7 +151,7 @@ def begin(graph: Graph, where: Machine, draw: Any) -> tuple[Directory, dict[int,
     return directory, start, values
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data(), graphs(), machines(shared=True), st.integers(0, 2**32))
 def test_every_order_gives_the_sequential_result(data: Any, graph: Graph, where: Machine, seed: int) -> None:
     verify_graph(graph)
@@ -207,7 +207,7 @@ TWO_NODES = Machine(
 """Devices of two nodes: two compute in the nodes' own memories, two of the second node share another one."""
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data(), graphs(), st.integers(0, 2**32))
 def test_data_go_from_node_to_node_by_links_alone(data: Any, graph: Graph, seed: int) -> None:
     where, is_dynamic = TWO_NODES, data.draw(st.booleans(), "a policy decides while the run goes on")

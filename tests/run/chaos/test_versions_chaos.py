@@ -92,7 +92,7 @@ def plans_of_versions(draw: Any, graph: Graph, where: Machine) -> Plan:
     return Plan(tuple(out), "random", tuple(d.name for d in where.devices), 0.0)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data(), graphs_of_versions(), machines(), st.integers(0, 2**32))
 def test_launches_divided_between_versions_give_the_sequential_result(
     data: Any, graph: Graph, where: Machine, seed: int

@@ -166,7 +166,7 @@ def begin(data: Any, graph: Graph, where: Machine, values: Values) -> Directory:
     return directory
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_with_little_memory_the_result_is_the_sequential_one(
     data: Any, graph: Graph, where: Machine, seed: int
@@ -221,7 +221,7 @@ class Able(Anyhow):
         return Choice(chosen.component, chosen.device if chosen.device in able else able[0]) if able else None
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32), st.lists(st.integers(0, 100), max_size=20))
 def test_policies_that_decide_while_it_runs_never_wait_for_room_that_cannot_come(
     data: Any, graph: Graph, where: Machine, seed: int, numbers: list[int]
@@ -321,7 +321,7 @@ def chains(draw: Any, queues: int = 2) -> tuple[Graph, Plan]:
 TWO = Machine((Device("d", "gpu", memory=1), Device("e", "gpu", memory=2)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.data(), chains(), st.integers(0, 2**32))
 def test_launches_in_columns_leave_what_they_leave_one_after_another(
     data: Any, chain: tuple[Graph, Plan], seed: int

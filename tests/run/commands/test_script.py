@@ -79,7 +79,7 @@ class Turn:
         check_valid(self.graph, self.where, self.directory, self.values)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_a_script_gives_the_sequential_result_whatever_ends_first(
     data: Any, graph: Graph, where: Machine, seed: int
@@ -115,7 +115,7 @@ def test_a_script_gives_the_sequential_result_whatever_ends_first(
         assert sorted(then.backend.record.ran) == sorted(first.backend.record.ran)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_with_little_memory_too(data: Any, graph: Graph, where: Machine, seed: int) -> None:
     where = with_room(where, data.draw(st.integers(NBYTES // 4, NBYTES * len(graph.buffers))))
@@ -124,7 +124,7 @@ def test_with_little_memory_too(data: Any, graph: Graph, where: Machine, seed: i
     again_in_little_memory(graph, where, data.draw(plans(graph, where)), directory, values, seed)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), chains(), st.integers(0, 2**32))
 def test_launches_that_hand_on_data_in_little_memory_too(data: Any, chain: tuple[Graph, Plan], seed: int) -> None:
     where = with_room(TWO, data.draw(st.integers(NBYTES // 4, 2 * NBYTES)))

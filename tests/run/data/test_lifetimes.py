@@ -54,7 +54,7 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_what_nobody_needs_may_be_anything(data: Any, graph: Graph, where: Machine, seed: int) -> None:
     directory = Directory()

@@ -45,7 +45,7 @@ PROGRAM = mc.Program(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32), st.booleans())
 def test_what_counts_as_valid_is_valid_after_a_failure(
     data: Any, graph: Graph, where: Machine, seed: int, interrupted: bool

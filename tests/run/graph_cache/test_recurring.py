@@ -81,7 +81,7 @@ MEMORIES = {"shared": {}, "own": {"MANYCL_ZERO_COPY": "0"}, "little": {"MANYCL_Z
 MEMORIES["little"]["MANYCL_DEVICE_MEMORY"] = str(3 * 4 * COUNT + 100)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.sampled_from(sorted(MEMORIES)),
     st.sampled_from(["native/1", "native/2", "opencl/1", "opencl/2"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
@@ -220,7 +221,7 @@ POLICIES = [name for name in policies.NAMES if name != "optimal"]
 
 
 @pytest.mark.usefixtures("memory")
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "memory"), [*zip(POLICIES, cycle("10"))], indirect=["memory"])
 def test_what_is_launched_next_does_not_use_devices_that_have_left(policy: str, devices: str) -> None:
     with mc.Queue(devices, policy=policy) as queue:
         sums, there = Sums(queue), queue.devices

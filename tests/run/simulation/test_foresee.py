@@ -79,7 +79,7 @@ def test_a_stencil_waits_for_its_halos_only() -> None:
 
 
 @pytest.mark.parametrize("name", ["mkmd", "balance", "adaptive", "auto"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     names=st.lists(st.sampled_from(TWO_BUFFERS), min_size=1, max_size=3),
     memory=st.integers(256, 700),

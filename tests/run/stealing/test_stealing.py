@@ -118,7 +118,7 @@ def test_the_first_packets_are_as_small_as_is_foreseen() -> None:
         assert taken.last - taken.first == 6
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data())
 def test_every_cell_runs_once(data: Any) -> None:
     count = data.draw(st.integers(1, 4))
