@@ -192,7 +192,7 @@ def test_a_forked_process_gets_its_own_worker() -> None:
     assert service._worker().process.pid == mine
 
 
-fuzz = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow], database=None)
+fuzz = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], database=None)
 
 
 @fuzz
