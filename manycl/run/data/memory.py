@@ -327,9 +327,10 @@ class Memory:
         # (buffers with keys below 0 are a run's own, as windows are)
         if stored.key < 0 or stored.capacity or self.guarded or self._has_memory(stored):
             return
-        self._unrest()
         nbytes = stored.nbytes
         capacity = size_class(nbytes)
+        if self.pool.used + capacity > self.pool.most:  # else there may be as much beside what is kept as it is
+            self._unrest()
         if self.pool.used + capacity > self.roomy:
             capacity = nbytes
         other = self.pool.take(nbytes) if capacity >= LARGE else None
@@ -352,7 +353,7 @@ class Memory:
             assert stored.data is not None
             return stored.data
         except (MemoryError, ValueError):  # ValueError: more bytes than an array can have
-            if self.pool:
+            if self.pool or self.pool.stage:
                 self.trim()
                 return self._allocate(stored)
             raise self._no_room(stored) from None
@@ -437,7 +438,7 @@ class Memory:
         except DeviceLost:
             raise
         except DriverError as error:
-            if self.pool:
+            if self.pool or self.pool.stage:
                 self.trim()
                 return self._create_on(stored, held)
             if capacity > nbytes:
@@ -451,9 +452,8 @@ class Memory:
 
     def _make_room(self, held: DeviceMemory, nbytes: int) -> None:
         """Free as much of what was set aside as a new allocation takes."""
-        self._unrest()
         spare = held.spare_bytes()
-        if not spare and not self.pool:
+        if not spare and not self.pool and not self.pool.stage:
             return
 
         def over() -> int:

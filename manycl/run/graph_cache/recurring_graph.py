@@ -24,7 +24,7 @@ from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph, is_worth_planning
 from manycl.run.streams.stream_state import Given
-from manycl.utilities.kept import MANY
+from manycl.utilities.kept import ENOUGH, MANY
 
 
 class RecurringGraph(CachedGraph):
@@ -62,6 +62,7 @@ class RecurringGraph(CachedGraph):
     def _begin(self, given: Plan | None = None) -> None:
         super()._begin(given)
         self._several = 0  # planned runs on several devices, or of launches in ranges
+        self._anew = 0  # the last runs in a row that were planned or compiled anew
         self._plan_seconds = inf  # least of those that were planned anew, planning apart
         self._played = deque[float](maxlen=RECENT)  # seconds of the last runs of the kept plan
 
@@ -125,9 +126,10 @@ class RecurringGraph(CachedGraph):
             self._eager.append(seconds if ran is None else min(seconds, ran))
             return
         self._several += 1
+        self._anew = 0 if ran is None else min(self._anew + 1, ENOUGH)
         if ran is not None:
             self._plan_seconds = min(self._plan_seconds, seconds, ran)
-        elif not self._was_other:
+        if self._anew in (0, ENOUGH) and not self._was_other:  # what is compiled each time is a part of each run
             self._played.append(seconds)
 
     def ran_eagerly(self, run: EagerResult, seconds: float) -> None:

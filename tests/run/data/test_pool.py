@@ -370,3 +370,21 @@ def test_a_callers_memory_is_page_locked_from_its_second_upload_on_until_it_is_f
     assert held.locks.nbytes == 0
     new = np.full(2 * LARGE + 5, 8, np.uint8)  # perhaps at the same place
     assert upload(new) == [False]
+
+
+def test_a_loop_that_makes_its_arrays_before_it_drops_those_of_the_run_before_has_two_sets_of_buffers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue("cpu/2", policy="mkmd_coarse") as queue:
+        program = mc.Program("kernel void f(global const int *x, global int *y) { y[get_global_id(0)] = x[0] + 1; }")
+        given, sets = np.full(LARGE, 3, np.int32), set[frozenset[int]]()
+        for n in range(12):
+            x, y = queue.array(given, copy=False), queue.empty(LARGE, np.int32)
+            program.f(queue, (LARGE,), (64,), x, y)
+            assert y.get()[5] == 4
+            if n > 2:
+                sets.add(frozenset((x.buffer.key, y.buffer.key)))
+        pool = queue.session.backend.memory.pool
+        assert len(sets) == 2
+        assert pool.used + pool.waiting <= pool.most == 4 * given.nbytes
