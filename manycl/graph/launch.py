@@ -202,13 +202,18 @@ def local_bytes(launch: Launch, kernel: KernelFacts) -> int:
     return kernel.local_bytes + sum([a.nbytes for a in launch.args if type(a) is LocalArg])
 
 
+def work_group_size(launch: Launch) -> tuple[int, int]:
+    """Return the work-items of a launch's work-groups, and the bytes of local memory that one takes; where a launch has
+    versions, which differ in that, zeros."""
+    return (0, 0) if launch.versions else (prod(launch.local_size or ()), local_bytes(launch, launch.kernel))
+
+
 def beyond(launch: Launch, device: Device) -> str:
     """What a launch needs that a device does not have, in words; empty: nothing, or it has versions."""
-    items = prod(launch.local_size or ())
-    nbytes = local_bytes(launch, launch.kernel)
-    if items > device.max_work_group and not launch.versions:
+    items, nbytes = work_group_size(launch)
+    if items > device.max_work_group:
         return f"work-groups of {items} work-items, where {device.name} has at most {device.max_work_group}"
-    if nbytes > device.local_memory and not launch.versions:
+    if nbytes > device.local_memory:
         return f"{nbytes} bytes of local memory, where {device.name} has {device.local_memory}"
     return ""
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from manycl.errors import DeviceError, PolicyError
 from manycl.graph.access import is_partial, needed, touched
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
-from manycl.graph.launch import beyond
+from manycl.graph.launch import beyond, work_group_size
 from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
@@ -153,8 +153,8 @@ class Problem:
 
     def can_run(self, node: int, device: DeviceIndex) -> bool:
         """Return whether some version of the node runs on the device, and needs no more than the device has."""
-        task = self.graph.nodes[node]
-        is_within = not isinstance(task, Launch) or not beyond(task, self.machine.devices[device])
+        (items, nbytes), where = self._work_groups[node], self.machine.devices[device]
+        is_within = items <= where.max_work_group and nbytes <= where.local_memory
         return is_within and self.estimates.launch(node, device) < math.inf
 
     def fits(self, node: int, device: DeviceIndex, first: int = 0, count: int = 0) -> bool:
@@ -217,6 +217,15 @@ class Problem:
         return tuple(d for d in self.machine.indices if d not in self.away) or tuple(self.machine.indices)
 
     @cached_property
+    def _work_groups(self) -> list[tuple[int, int]]:
+        return [work_group_size(task) if isinstance(task, Launch) else (0, 0) for task in self.graph.nodes]
+
+    @cached_property
+    def contents(self) -> list[tuple[BufferKey, ...]]:
+        """The :func:`contents_needed` of every node."""
+        return [contents_needed(task) for task in self.graph.nodes]
+
+    @cached_property
     def _sizes(self) -> dict[BufferKey, int]:
         return {key: buffer.nbytes for key, buffer in self.graph.buffers.items()}
 
@@ -227,7 +236,7 @@ class Problem:
         Where partial results are merged, what every one of them overwrites is a part of that.
         """
         task, buffers = self.graph.nodes[node], self.graph.buffers
-        keys = contents_needed(task)
+        keys = self.contents[node]
         if not count and self.graph.parts:
             whole = needed(task, self._sizes)
             return [(key, low, high) for key, region in whole.items() for low, high in region.intervals]

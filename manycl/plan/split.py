@@ -15,6 +15,7 @@ from manycl.graph.graph import BufferKey
 from manycl.graph.reduction import Reduction
 from manycl.plan.plan import WHOLE, Assignment
 
+_MERGES = tuple(Reduction)
 _WHOLE: Mapping[BufferKey, Slice] = MappingProxyType({})
 
 
@@ -102,7 +103,7 @@ class Split:
 
     def check(self, reads: tuple[BufferKey, ...], writes: tuple[BufferKey, ...]) -> None:
         """Raise PolicyError where ranges of a launch with these directions would not give the launch's result."""
-        if self.groups < 1 or self.dimension not in (0, 1, 2) or self.merge not in tuple(Reduction):
+        if self.groups < 1 or self.dimension not in (0, 1, 2) or self.merge not in _MERGES:
             raise PolicyError(f"no launch can be split like this: {self}")
         for key in writes:
             part = self.slices.get(key)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from manycl.graph.dependences import least_first
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
-from manycl.plan.problem import Problem, contents_needed
+from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs, costs
 
 
@@ -26,7 +26,7 @@ def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
     if not table.moves:
         return upward(graph.predecessors, means)
     mean = _MeanTransfer(problem)
-    return upward(graph.predecessors, means, lambda p, node: mean.seconds(edge_bytes(graph, p, node)))
+    return upward(graph.predecessors, means, lambda p, node: mean.seconds(edge_bytes(problem, p, node)))
 
 
 def upward(
@@ -54,10 +54,10 @@ def mean_seconds(allowed: Iterable[Sequence[DeviceIndex]], seconds: Iterable[Seq
     ]
 
 
-def edge_bytes(graph: Graph, before: int, after: int) -> int:
+def edge_bytes(problem: Problem, before: int, after: int) -> int:
     """Return the bytes that the later node needs of what the earlier one writes."""
-    needed = contents_needed(graph.nodes[after])
-    return sum(graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in needed)
+    graph, needed = problem.graph, problem.contents[after]
+    return sum([graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in needed])
 
 
 class _MeanTransfer:

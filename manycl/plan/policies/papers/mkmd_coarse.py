@@ -51,17 +51,16 @@ def weights(table: Table) -> list[float]:
 def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
     """Return P(V), Eq. 4: the longest path to the sink, in seconds; the weight of an edge is the time of its transfer
     over one link."""
-    graph = problem.graph
     memories = range(1, problem.machine.memories)
     known: dict[int, float] = {0: 0.0}
 
     def edge(before: int, node: int) -> float:
-        nbytes = edge_bytes(graph, before, node)
+        nbytes = edge_bytes(problem, before, node)
         if nbytes not in known:
             known[nbytes] = max((problem.estimates.transfer(nbytes, HOST, m) for m in memories), default=0.0)
         return known[nbytes]
 
-    return upward(graph.predecessors, weight, edge)
+    return upward(problem.graph.predecessors, weight, edge)
 
 
 def in_priority(problem: Problem, table: Table) -> list[int]:
