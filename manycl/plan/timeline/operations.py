@@ -99,12 +99,12 @@ class Operations:
         count = len(problem.machine.devices)
         self.kernels = [BusyIntervals() for _ in range(count + 1)]
         self._queues = [BusyIntervals() for _ in range(2 * count + 2)]  # of transfers, by :meth:`Routes.queue`
-        self._queue = problem.routes.queue
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
         self.heard: list[float] = []  # when other devices than its own know that an operation has ended
         self.device: list[DeviceIndex] = []
         self._waits: list[Sequence[int]] = []
+        self._slots: list[BusyIntervals | None] = []
         self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # by node: the number of other memories that it is merged from
@@ -140,11 +140,6 @@ class Operations:
         return max(self.end, default=self.floor)
 
     # placing
-
-    def _slots(self, what: Assignment | Move) -> BusyIntervals:
-        if isinstance(what, Assignment):
-            return self.kernels[what.device]
-        return self._queues[self._queue(what.target, what.device)]
 
     def room(self, slots: BusyIntervals, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
         """Return start and end of the earliest room for an operation that takes ``seconds`` alone."""
@@ -185,20 +180,23 @@ class Operations:
     def _add(self, what: Assignment | Move, waits: Sequence[int], slots: BusyIntervals | None) -> int:
         """Add an operation. ``slots``: the queue or device that it occupies, if other operations may be placed before
         it later. A kernel waits for its node's predecessors, too."""
-        op, end = len(self.what), what.end
+        op, end, device, given, heard = len(self.what), what.end, what.device, self._given, what.end + self._handover
         if slots is not None:
             slots.take(what.start, end)
-        if self._host is not None and op >= self._fixed:
-            self._host.take(what.start, end, self._draws(what, self._seconds(what)))
+        if op >= self._fixed:
+            if self._host is not None:
+                self._host.take(what.start, end, self._draws(what, self._seconds(what)))
+            given.append(given[-1] + self._enqueues[device][type(what) is Move])
+        else:
+            given.append(given[-1])
+            if end <= self.floor:  # the end of a fixed operation before planning began is known to all devices
+                heard = end
         self.what.append(what)
-        self._given.append(
-            self._given[-1] + (self._enqueues[what.device][isinstance(what, Move)] if op >= self._fixed else 0.0)
-        )
         self.end.append(end)
-        # the end of a fixed operation before planning began is known to all devices
-        self.heard.append(end if op < self._fixed and end <= self.floor else end + self._handover)
-        self.device.append(what.device)
+        self.heard.append(heard)
+        self.device.append(device)
         self._waits.append(waits)
+        self._slots.append(slots)
         return op
 
     def _occupy(self) -> None:
@@ -216,19 +214,19 @@ class Operations:
         if self._host is not None:
             self._host.back(count - self._fixed)
         if count == self._fixed:  # all new operations
-            for slots in (*self.kernels, *self._queues):
-                slots.clear()
+            for queue in (*self.kernels, *self._queues):
+                queue.clear()
             self._occupy()
         for op in range(len(self.what) - 1, count - 1, -1):
-            what = self.what[op]
-            if count > self._fixed:
-                self._slots(what).free(what.start, what.end)
+            what, slots = self.what[op], self._slots[op]
+            if count > self._fixed and slots is not None:
+                slots.free(what.start, what.end)
             if type(what) is Assignment:
                 self.of[what.node] = ()
         if self._together:
             self._together = {op: ops for op, ops in self._together.items() if op < count}
-        del self.what[count:], self.end[count:], self.heard[count:], self.device[count:], self._waits[count:]
-        del self._given[count + 1 :]
+        del self.what[count:], self.end[count:], self.heard[count:], self.device[count:]
+        del self._given[count + 1 :], self._waits[count:], self._slots[count:]
 
     # the result
 

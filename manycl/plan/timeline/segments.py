@@ -18,6 +18,9 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem
 
+new = tuple.__new__
+"""The constructor of named tuples' base, as their own takes three times as long."""
+
 INITIAL: Final = -1
 """The mark of contents that were there at the start, in place of an operation or the node that wrote them."""
 
@@ -96,7 +99,7 @@ class Segments:
         segments = self.of.get(key, ())
         if len(segments) < 2:
             return segments if segments and segments[0].low < high and low < segments[0].high else ()
-        return segments[slice(*_between(segments, low, high))]
+        return segments[bisect_right(segments, low, key=_HIGH) : bisect_left(segments, high, key=_LOW)]
 
     def nbytes(self, key: BufferKey, low: int, high: int) -> int:
         """Return how many of these bytes of a buffer are defined."""
@@ -120,26 +123,30 @@ class Segments:
             else:
                 self.of[key][first : first + count] = segments
 
+    def settle(self) -> None:
+        """Forget the changes so far: none of them will be taken back."""
+        self._old.clear()
+
     def set(self, key: BufferKey, segments: list[Segment]) -> None:
         """Give a buffer new contents."""
         if self.marked:
             self._old.append((key, _ALL, 0, self.of.get(key)))
         self.of[key] = segments
 
-    def write(self, key: BufferKey, new: Segment) -> None:
+    def write(self, key: BufferKey, made: Segment) -> None:
         """Give some bytes of a buffer new contents."""
         if key not in self.of:
-            self.set(key, [new])
+            self.set(key, [made])
             return
-        first, last = _between(self.of[key], new.low, new.high)
+        first, last = _between(self.of[key], made.low, made.high)
         before: list[Segment] = []
         after: list[Segment] = []
         for s in self.of[key][first:last]:
-            if s.low < new.low:
-                before.append(Segment(s.low, new.low, s.writer, s.places))
-            if s.high > new.high:
-                after.append(Segment(new.high, s.high, s.writer, s.places))
-        self._put(key, first, last, [*before, new, *after])
+            if s.low < made.low:
+                before.append(Segment(s.low, made.low, s.writer, s.places))
+            if s.high > made.high:
+                after.append(Segment(made.high, s.high, s.writer, s.places))
+        self._put(key, first, last, [*before, made, *after])
 
     def arrived(self, move: Move, op: int) -> None:
         """Add the memory that a move, operation ``op``, brings bytes to."""
@@ -153,16 +160,19 @@ class Segments:
                     self._old.append((key, _ONE_MORE, target, None))
                 places[target] = op
                 return
-        first, last = _between(of, move.low, move.high)
+        begin, end = move.low, move.high
+        first, last = _between(of, begin, end)
         changed: list[Segment] = []
-        for s in of[first:last]:
-            low, high = max(s.low, move.low), min(s.high, move.high)
-            if s.low < low:
-                changed.append(Segment(s.low, low, s.writer, s.places))
-            changed.append(Segment(low, high, s.writer, {**s.places, move.target: op}))
-            if s.high > high:
-                changed.append(Segment(high, s.high, s.writer, s.places))
-        self._put(move.buffer, first, last, changed)
+        for low, high, writer, places in of[first:last]:
+            if low < begin:
+                changed.append(new(Segment, (low, begin, writer, places)))
+                low = begin
+            if high > end:
+                changed.append(new(Segment, (low, end, writer, {**places, target: op})))
+                changed.append(new(Segment, (end, high, writer, places)))
+            else:
+                changed.append(new(Segment, (low, high, writer, {**places, target: op})))
+        self._put(key, first, last, changed)
 
     def _put(self, key: BufferKey, first: int, last: int, segments: list[Segment]) -> None:
         """Replace a buffer's segments from one up to another."""

@@ -9,6 +9,7 @@ seconds later. Several ranges can be tried and taken back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
@@ -17,7 +18,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.operations import Operations, times
-from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments
+from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments, new
 
 
 class Reach(NamedTuple):
@@ -78,9 +79,6 @@ class Schedule(NamedTuple):
 Hop = tuple[Move, int, int | None, BusyIntervals]
 """A transfer that would have to be made, the operation it waits for, the index of the hop before it that brings its
 bytes (None: no hop does), and its queue."""
-
-_new = tuple.__new__
-"""The constructor of named tuples' base, as their own takes three times as long."""
 
 
 class Fit(NamedTuple):
@@ -152,7 +150,7 @@ class Timeline(Operations):
 
     def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
         """Return when bytes of buffers can be in a device's memory. The transfers that are needed are added to
-        ``hops``, the operations that bring bytes that are there, or on their way, to ``after``."""
+        ``hops``, which has none yet, the operations that bring bytes that are there, or on their way, to ``after``."""
         arrive = self.floor
         if not self._several:
             return arrive
@@ -192,17 +190,17 @@ class Timeline(Operations):
         """Return when the host's thread can have enqueued a kernel for a device, behind transfers: it enqueues in the
         order of placement."""
         given = self._given[-1]
-        for move, *_ in hops:  # one by one, as they are placed
-            given += self._enqueues[move.device][1]
+        for hop in hops:  # one by one, as they are placed
+            given += self._enqueues[hop[0].device][1]
         return given + self._enqueues[device][0]
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
-        """Add transfers, in each queue one after the other in the order in which the data are ready; return when they
-        arrive."""
+        """Add the first transfers, in each queue one after the other in the order in which the data are ready; return
+        when they arrive."""
         arrive, handover, host, transfer = self.floor, self._handover, self._host, self._transfer
         several = len(missing) > 1  # a single transfer shares no queue
-        queues, busy, ways = self._queues, dict[BusyIntervals, float](), self._routes.hops
-        given, enqueues = self.enqueued(ON_HOST, hops), self._enqueues
+        queues, ways, given, enqueues = self._queues, self._routes.hops, self._given[-1], self._enqueues
+        busy: dict[BusyIntervals, float] = {}
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, before = high - low, 0.0, ON_HOST
             by: int | None = None
@@ -222,7 +220,7 @@ class Timeline(Operations):
                     start, here = self.sent(slots, ready, nbytes, (a, b))
                 if several:
                     busy[slots] = here
-                move = _new(Move, (key, low, high, writer, a, b, lane, start, here, None))
+                move = new(Move, (key, low, high, writer, a, b, lane, start, here, None))
                 hops.append((move, op, by, slots))
                 by, before = len(hops) - 1, lane
             if before != device:
@@ -234,9 +232,6 @@ class Timeline(Operations):
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
         """Return the earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the
         host)."""
-        ready = self.ready(node, device)
-        if not_before > ready:
-            ready = not_before
         hops: list[Hop] = []
         after: list[int] = []
         if groups:
@@ -244,10 +239,10 @@ class Timeline(Operations):
         else:
             seconds = self.rows[node][device] if device != ON_HOST else 0.0
         arrive = self.arrival(self.needs(node, first, groups), device, hops, after)
-        ready = max(ready, arrive, self.enqueued(device, hops))
+        ready = max(self.ready(node, device), not_before, arrive, self.enqueued(device, hops))
         if self._host is None:
             start = self.kernels[device].first(ready, seconds)
-            return _new(Fit, (node, device, first, groups, start, start + seconds, hops, after))
+            return new(Fit, (node, device, first, groups, start, start + seconds, hops, after))
         dimension = self.problem.splits[node].dimension if groups else WHOLE
         what = Assignment(node, device, 0, 0.0, 0.0, dimension, first, groups)
         start, end = self.room(self.kernels[device], ready, what, seconds)
@@ -256,17 +251,24 @@ class Timeline(Operations):
     def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> Fit:
         """Return the fit of a whole node on the device where it ends first, the first of equals; ``more``: seconds by
         device that are added to the end."""
-        best = self.fit(node, devices[0])
-        least = best.end + (more[devices[0]] if more else 0.0)
-        for device in devices[1:]:
-            seconds, beside = self.rows[node][device], more[device] if more else 0.0
-            if self._host is None:  # even with its data there it would not end earlier
+        bounds: list[tuple[float, int]] = []  # the ends if all data were there
+        for place, device in enumerate(devices):
+            seconds, end = self.rows[node][device], -inf
+            if self._host is None:
                 start = self.kernels[device].first(self.ready(node, device), seconds)
-                if start + seconds + beside >= least:
-                    continue
+                end = start + seconds + (more[device] if more else 0.0)
+            bounds.append((end, place))
+        bounds.sort()
+        best, least = None, (inf, len(devices))
+        for end, place in bounds:
+            if (end, place) > least:
+                break
+            device = devices[place]
             found = self.fit(node, device)
-            if found.end + beside < least:
-                best, least = found, found.end + beside
+            end = found.end + (more[device] if more else 0.0)
+            if (end, place) < least:
+                best, least = found, (end, place)
+        assert best is not None
         return best
 
     def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
@@ -279,7 +281,7 @@ class Timeline(Operations):
         whole = [r for r in needs if r[0] not in slices]
         ready = max(self.ready(node, device), self.arrival(whole, device, hops, after), self.enqueued(device))
         memory = self.memory[device]
-        base = max([m.end for m, *_ in hops if m.target == memory], default=self.floor)
+        base = max([h[0].end for h in hops if h[0].target == memory], default=self.floor)
         hops, after = [], []
         sliced = [r for r in needs if r[0] in slices]
         self.arrival(sliced, device, hops, after)
@@ -287,11 +289,17 @@ class Timeline(Operations):
         once, each = self.affine(node, device)
         if not hops:
             return Reach(device, ready, base, 0.0, float(split.groups), once, each, most or split.groups)
-        lacking = sum([m.nbytes for m, *_ in hops if m.target == memory])
-        seconds = sum([self._transfer(m.nbytes, m.source, m.target) for m, *_ in hops])
-        known = max([self.heard[op] for _, op, by, _ in hops if by is None and op != INITIAL], default=self.floor)
+        lacking, seconds, known, links = 0, 0.0, self.floor, list[BusyIntervals]()
+        for move, op, by, slots in hops:
+            nbytes = move.nbytes
+            seconds += self._transfer(nbytes, move.source, move.target)
+            if move.target == memory:
+                lacking += nbytes
+                links.append(slots)
+            if by is None and op != INITIAL and self.heard[op] > known:
+                known = self.heard[op]
         here = split.groups * (1.0 - lacking / sum([self.segments.nbytes(*r) for r in sliced]))
-        base = next(slots for m, *_, slots in hops if m.target == memory).first(max(base, known), seconds / 2)
+        base = links[0].first(max(base, known), seconds / 2)
         return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
 
     # placing
@@ -315,14 +323,14 @@ class Timeline(Operations):
         dimension = self.problem.splits[node].dimension if groups else WHOLE
         version = self._version(node, device) if device != ON_HOST else 0
         slots = self.kernels[device] if queue is None else None
-        what = _new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
+        what = new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
         return self._add(what, after, slots)
 
     def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
         """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
-        waits, made, arrived = [*after], list[int](), self.segments.arrived
+        waits, made, arrived, add, makers = [*after], list[int](), self.segments.arrived, self._add, self.makers
         for move, origin, by, slots in hops:
-            op = self._add(move, self.makers(origin if by is None else made[by]), slots)
+            op = add(move, makers(origin if by is None else made[by]), slots)
             made.append(op)
             arrived(move, op)
             if move.target == memory:
@@ -387,11 +395,11 @@ class Timeline(Operations):
         if self._several:
             parts = self.problem.graph.parts
             for key, low, high in self._whole_writes[node]:
-                new = _new(Segment, (low, high, node, {memory: op}))
+                made = new(Segment, (low, high, node, {memory: op}))
                 if key in parts:
-                    self.segments.write(key, new)
+                    self.segments.write(key, made)
                 else:
-                    self.segments.set(key, [new])
+                    self.segments.set(key, [made])
         return self.end[op]
 
     def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:

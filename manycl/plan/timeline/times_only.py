@@ -136,7 +136,8 @@ class TimesOnly:
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, sent: list[_Sent]) -> float:
         """Add transfers as a timeline does; return when they arrive, and a kernel is enqueued behind them."""
         arrive, handover, transfer, queues = self._floor, self._handover, self._transfer, self._queues
-        several, busy, hops, at = len(missing) > 1, dict[BusyIntervals, float](), self._routes.hops, self._at
+        several, hops, at = len(missing) > 1, self._routes.hops, self._at
+        busy: dict[BusyIntervals, float] = {}
         given, enqueues = self._given, self._enqueues
         for _, key, nbytes, source in missing:
             before: DeviceIndex | None = None

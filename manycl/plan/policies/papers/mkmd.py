@@ -38,6 +38,7 @@ def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
     timeline = Timeline(problem, table.rows)
     for turn, rivals in turns(problem, first):
         reschedule(timeline, table, turn, rivals)
+        timeline.segments.settle()
     return timeline
 
 

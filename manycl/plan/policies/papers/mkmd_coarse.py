@@ -118,6 +118,7 @@ def coarse(
     for node in order:
         if node not in fixed:
             put(timeline, table, node)
+            timeline.segments.settle()
     return timeline
 
 
