@@ -94,7 +94,7 @@ class _Activity:
 
 
 class Activities:
-    """The activities under way, by token, and their ends. A begin or an end changes the ends of others."""
+    """The activities under way, by token. A begin or an end changes the ends of others."""
 
     def __init__(self, contention: Contention) -> None:
         self._contention = contention
@@ -102,10 +102,6 @@ class Activities:
         self._on: dict[int, dict[int, None]] = {}  # activities that share a device
         self._load: dict[int, float] = {}
         self._using: dict[int, None] = {}  # activities that use something beside their device
-
-    def end(self, token: int) -> float:
-        a = self._all[token]
-        return a.since + a.left * a.pace
 
     def begin(
         self, token: int, now: float, seconds: float, device: int = 0, share: float = 0.0, use: Use = NOTHING
@@ -117,6 +113,8 @@ class Activities:
             self._on.setdefault(device, {})[token] = None
         if use != NOTHING and self._contention.anything:
             self._using[token] = None
+        elif not share:
+            return [(token, now + seconds)]
         return self._again(now, token, self._all[token])
 
     def left(self, token: int, now: float) -> float:
@@ -135,6 +133,8 @@ class Activities:
         activity = self._all.pop(token)
         if activity.share:
             del self._on[activity.device][token]
+        elif token not in self._using:
+            return []
         self._using.pop(token, None)
         return self._again(now, None, activity)
 
@@ -142,7 +142,7 @@ class Activities:
         touched: dict[int, None] = {new: None} if new is not None else {}
         if activity.share:
             here = self._on[activity.device]
-            self._load[activity.device] = max(1.0, math.fsum(self._all[t].share for t in here))
+            self._load[activity.device] = max(1.0, math.fsum([self._all[t].share for t in here]))
             touched.update(here)
         if self._using and (activity.share or activity.use != NOTHING):
             uses = []

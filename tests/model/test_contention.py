@@ -60,13 +60,11 @@ def test_two_transfers_and_a_kernel_by_hand() -> None:
     meets = contention(12.0)
     progress = Activities(meets)
     assert progress.begin(0, 0.0, 1.0, device=0, use=meets.use(None, 12.0, 1.0)) == [(0, 1.0)]
-    assert progress.end(0) == 1.0
     changed = progress.begin(1, 0.5, 1.0, use=meets.use((HOST, 1), 8.0, 1.0))
-    assert sorted(token for token, _ in changed) == [0, 1]
     # 6 bytes of the kernel are left, 8 of the transfer: 6 a second each
-    assert (progress.end(0), progress.end(1)) == pytest.approx((1.5, 0.5 + 8 / 6))
-    assert [token for token, _ in progress.finish(0, 1.5)] == [1]
-    assert progress.end(1) == pytest.approx(1.75)  # 2 bytes are left, and all it wants of the memory
+    assert dict(changed) == pytest.approx({0: 1.5, 1: 0.5 + 8 / 6})
+    # 2 bytes are left, and all it wants of the memory
+    assert dict(progress.finish(0, 1.5)) == pytest.approx({1: 1.75})
 
 
 def test_links_come_first() -> None:
@@ -87,17 +85,17 @@ def test_ends_are_those_of_small_steps(jobs: list[tuple[float, float, float]], b
     meets = contention(bandwidth)
     progress, ends = Activities(meets), {}
     waiting = sorted((start, i) for i, (start, _, _) in enumerate(jobs))
-    running: set[int] = set()
+    running: dict[int, float] = {}
     while waiting or running:
-        following = min(((progress.end(i), i) for i in running), default=(math.inf, -1))
+        following = min(((end, i) for i, end in running.items()), default=(math.inf, -1))
         if waiting and waiting[0][0] <= following[0]:
             start, i = waiting.pop(0)
-            progress.begin(i, start, jobs[i][1], use=meets.use(None, jobs[i][1] * jobs[i][2], jobs[i][1]))
-            running.add(i)
+            use = meets.use(None, jobs[i][1] * jobs[i][2], jobs[i][1])
+            running.update(progress.begin(i, start, jobs[i][1], use=use))
         else:
             ends[following[1]] = following[0]
-            running.discard(following[1])
-            progress.finish(following[1], following[0])
+            del running[following[1]]
+            running.update(progress.finish(following[1], following[0]))
     step, at = 1e-3, 0.0
     left = {i: seconds for i, (_, seconds, _) in enumerate(jobs)}
     found = {}

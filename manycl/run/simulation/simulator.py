@@ -75,6 +75,7 @@ class _Started:
     number: int  # of all commands started; breaks ties
     start: float
     seconds: float  # seconds that it takes alone
+    end: float = 0.0  # its end as far as is known
 
 
 @dataclass(slots=True)
@@ -177,7 +178,7 @@ class SimBackend:
 
     def _pass(self, until: float) -> None:
         """Let time pass in which the engine gets no reports."""
-        while (following := self._next()) is not None and self._end(following) <= until:
+        while (following := self._next()) is not None and following.end <= until:
             self._complete(following)
         self._clock.advance_to(until)
 
@@ -245,7 +246,7 @@ class SimBackend:
             following = self._next()
             if self._happening and self._happens(following):
                 return []
-            if self._reports and (following is None or self._end(following) > self._reports[0].time):
+            if self._reports and (following is None or following.end > self._reports[0].time):
                 moment = self._reports[0].time
                 self._clock.advance_to(max(moment, self._clock.now()))
                 said: list[Report] = []
@@ -261,9 +262,7 @@ class SimBackend:
         """Call the next function of the disturbance if its time is before the next end and report; return whether it
         was."""
         moment, happen = self._happening[0]
-        if (following is not None and self._end(following) < moment) or (
-            self._reports and self._reports[0].time < moment
-        ):
+        if (following is not None and following.end < moment) or (self._reports and self._reports[0].time < moment):
             return False
         self._happening.popleft()
         self._clock.advance_to(max(moment, self._clock.now()))
@@ -284,15 +283,12 @@ class SimBackend:
 
     # time
 
-    def _end(self, active: _Started) -> float:
-        return self._progress.end(active.command.token)
-
     def _next(self) -> _Started | None:
         """Return the command that ends next; the first started of those that end together."""
         while self._ends:
             end, _, token = self._ends[0]
             active = self._by_token.get(token)
-            if active is not None and self._end(active) == end:
+            if active is not None and active.end == end:
                 return active
             heappop(self._ends)
         return None
@@ -300,7 +296,9 @@ class SimBackend:
     def _ending(self, changed: Sequence[tuple[int, float]]) -> None:
         """Note commands whose ends have changed."""
         for token, end in changed:
-            heappush(self._ends, (end, self._by_token[token].number, token))
+            active = self._by_token[token]
+            active.end = end
+            heappush(self._ends, (end, active.number, token))
 
     # commands
 
@@ -398,7 +396,7 @@ class SimBackend:
         return next(filter(None, map(self._disturbance.failing.get, nodes_of(command))), None)
 
     def _complete(self, active: _Started) -> None:
-        end = max(self._clock.now(), self._end(active))
+        end = max(self._clock.now(), active.end)
         self._clock.advance_to(end)
         command, place = active.command, active.place
         del self._active[place], self._by_token[command.token]
@@ -421,8 +419,9 @@ class SimBackend:
         self._done.add(command.token)
         if heard:
             self._reports.append(Done(command.token, end + self._latency))
-        places = self._places[self._waiting_with(place[0])]
-        for other in sorted((p for p in places if self._lines[p]), key=self._turn):
+        lines, busy = self._lines, self._active
+        idle = [p for p in self._places[self._waiting_with(place[0])] if lines[p] and p not in busy]
+        for other in sorted(idle, key=self._turn) if len(idle) > 1 else idle:
             self._try_start(other)
 
     def _waiting_with(self, device: DeviceIndex) -> int | str:
@@ -448,7 +447,7 @@ class SimBackend:
             events.append(HostEvent(command.token, self._graph.nodes[command.token].name, start, end))
         else:
             buffer = self._graph.buffers[command.buffer]
-            source, target = (self.machine.memory_name(memory, command.device) for memory in command.ends)
+            source, target = [self.machine.memory_name(memory, command.device) for memory in command.ends]
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
 
