@@ -136,7 +136,7 @@ def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:
 
 
 def linked(
-    enqueued: Mapping[int, set[int]], heard: Mapping[int, set[int]]
+    enqueued: Mapping[int, Sequence[int]], heard: Mapping[int, Sequence[int]]
 ) -> tuple[dict[int, int], dict[int, list[int]], dict[int, list[int]]]:
     """Return ``waits``, ``frees`` and ``hears`` of commands, from what each of them comes after: ``enqueued``, indices
     of commands that must be enqueued before, and ``heard``, tokens that must be reported before."""

@@ -8,7 +8,7 @@ first goes first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from manycl.errors import PolicyError
@@ -435,20 +435,16 @@ class Emitter(Copies):
     def script(self, plan: Plan) -> CommandGraph:
         always = [c.token for c in self.commands if isinstance(c, HostCall) or (isinstance(c, Copy) and c.is_download)]
         told = {self.told_by(token) for token in always}
-        hears: dict[int, list[int]] = {token: [] for token in always}
-        for index in self._last.values():  # the last command of each queue
-            command = self.commands[index]
-            if isinstance(command, Run) and command.token not in told:
-                hears[command.token] = []
+        last = [self.commands[index] for index in self._last.values()]  # of each queue
+        always += [c.token for c in last if isinstance(c, Run) and c.token not in told]
         waits, frees, heard = linked(self.enqueued, self.heard)
-        for token, waiting in heard.items():
-            hears.setdefault(token, []).extend(waiting)
+        hears: dict[int, Sequence[int]] = {**dict.fromkeys(always, ()), **heard}
         commands = self.commands
         for token in hears:
             self.watch(token)
         for command in commands:
             if isinstance(command, (Run, Copy)) and command.notify:
-                hears.setdefault(command.token, [])
+                hears.setdefault(command.token, ())
         return CommandGraph(
             problem=self._problem,
             plan=plan,

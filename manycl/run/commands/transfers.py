@@ -84,8 +84,9 @@ class Copies:
         self._last: dict[Lane, int] = {}  # by kernel queue, or the host's, the index of its last command
         self._ordered: dict[Lane, set[int]] = {}  # by kernel queue, the tokens that its commands wait for already
         self.held: set[int] = set()  # indices of held commands
-        self.enqueued: dict[int, set[int]] = {}  # by held command, indices that must be enqueued before
-        self.heard: dict[int, set[int]] = {}  # by held command, tokens that must be reported before
+        # tuples: the garbage collector passes over those of numbers
+        self.enqueued: dict[int, tuple[int, ...]] = {}  # by held command, indices that must be enqueued before
+        self.heard: dict[int, tuple[int, ...]] = {}  # by held command, tokens that must be reported before
 
     # the order of commands
 
@@ -134,9 +135,9 @@ class Copies:
     def _hold(self, index: int, behind: set[int], heard: set[int]) -> None:
         self.held.add(index)
         if behind:
-            self.enqueued[index] = behind
+            self.enqueued[index] = tuple(behind)
         if heard:
-            self.heard[index] = heard
+            self.heard[index] = tuple(heard)
 
     # where buffers are
 
