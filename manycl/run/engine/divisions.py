@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from manycl.graph.graph import Launch
 from manycl.model.occupancy import work_groups
-from manycl.plan.plan import COMPARED, MERGE, Plan
+from manycl.plan.plan import COMPARED, WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits
 from manycl.plan.splitting import Splits
@@ -36,22 +36,31 @@ def divisions(problem: Problem | None, plan: Plan | None, details: Mapping[str, 
 
 
 def _divisions(problem: Problem, plan: Plan, gain: _Gain) -> Iterator[dict[str, Any]]:
-    graph, known = problem.graph, dict[int, tuple[str, dict[str, Any]]]()
-    if any(a.node >= len(graph.nodes) for a in plan.assignments):
+    nodes, splits = problem.graph.nodes, problem.splits
+    same = problem.graph.same if isinstance(splits, AnalysedSplits) else None
+    if any(a.node >= len(nodes) for a in plan.assignments):
         return  # the run was planned anew on its way: the plan is of all its parts, the problem of the first
-    groups: dict[tuple[int, bool], Counter[str]] = {}
+    groups: dict[int, Counter[str]] = {}  # by divided launch
+    whole: dict[int, int] = {}  # launches, by the first that has the same reason
+    kernels: dict[tuple[int, int], int] = {}  # the first launch of each that nobody divides
     for a in plan.assignments:
-        if a.dimension is not MERGE and isinstance(graph.nodes[a.node], Launch):
-            groups.setdefault((a.node, a.is_range), Counter())[plan.devices[a.device]] += max(a.groups, 1)
-    for (node, is_divided), count in groups.items():
-        first, task = graph.same[node], cast("Launch", graph.nodes[node])
-        if is_divided:
-            parts = ", ".join(f"{name} {100 * n / count.total():.0f} %" for name, n in sorted(count.items()))
-            reason, numbers = f"{parts}: {gain.words}" if gain.words else parts, dict[str, Any]()
-        else:
-            reason, numbers = known[first] = known.get(first) or _reason(problem, first, gain)
-        entry = {"kernel": task.kernel.name, "launches": 1, "divided": is_divided, "reason": reason}
-        yield {**entry, "numbers": {**numbers, **gain.seconds}}
+        if a.is_range:
+            groups.setdefault(a.node, Counter())[plan.devices[a.device]] += a.groups
+        elif a.dimension is WHOLE and isinstance(task := nodes[a.node], Launch):
+            first = a.node if same is None else same[a.node]
+            if same is None and first not in splits:
+                first = kernels.setdefault((id(task.program), id(task.kernel)), first)
+            whole[first] = whole.get(first, 0) + 1
+
+    def entry(node: int, launches: int, is_divided: bool, reason: str, numbers: dict[str, Any]) -> dict[str, Any]:
+        name, numbers = cast("Launch", nodes[node]).kernel.name, {**numbers, **gain.seconds}
+        return {"kernel": name, "launches": launches, "divided": is_divided, "reason": reason, "numbers": numbers}
+
+    for node, count in groups.items():
+        parts = ", ".join([f"{name} {100 * n / count.total():.0f} %" for name, n in sorted(count.items())])
+        yield entry(node, 1, True, f"{parts}: {gain.words}" if gain.words else parts, {})
+    for node, launches in whole.items():
+        yield entry(node, launches, False, *_reason(problem, node, gain))
 
 
 class _Gain:
@@ -99,6 +108,9 @@ def counted(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return entries of details with their ``launches`` added up where all else is the same."""
     found: dict[str, dict[str, Any]] = {}
     for entry in entries:
-        same = found.setdefault(repr({**entry, "launches": 0}), {**entry, "launches": 0})
-        same["launches"] += entry["launches"]
+        key = repr({**entry, "launches": 0})
+        if same := found.get(key):
+            same["launches"] += entry["launches"]
+        else:
+            found[key] = {**entry}
     return list(found.values())
