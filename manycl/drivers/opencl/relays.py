@@ -65,8 +65,8 @@ class Relay:
         """Return a place for so many bytes, and the writes of what was there that are not complete."""
         taken, before, start = self._taken, list[cl.Event](), self._next
         if start + nbytes > ROOM:
-            for _ in range(sum(first >= start for first, _, _ in taken)):  # what lies before the end is left out
-                taken.append(taken.popleft())
+            while taken and taken[0][0] >= start:  # what lies before the end is left out
+                before.append(taken.popleft()[2])
             start = 0
         self._next = -(-(start + nbytes) // _ALIGNED) * _ALIGNED
         while taken and start <= taken[0][0] < self._next:
