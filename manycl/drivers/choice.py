@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from manycl import flags
 from manycl.device_syntax import EXAMPLES, Item, parse
@@ -68,7 +67,7 @@ def choose(items: Sequence[Item]) -> list[OpenDevice]:
 
 def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, ...]]:
     """The machine that devices are, and they with their places in it."""
-    memories, met = 1, dict[object, Any]()
+    memories = 1
     opened: list[OpenDevice] = []
     for c in chosen:
         shares = c.device.kind == "cpu" and flags.zero_copy() and c.handle.shares_host_memory()
@@ -76,10 +75,9 @@ def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, .
         memories += not shares
         most = flags.device_memory()
         sizes = min(c.device.global_memory, most), min(c.device.max_allocation, most)
-        device = replace(c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1])
-        opened.append(replace(c, device=device, handle=c.handle if shares else c.handle.among(met)))
-    domains = [next((o.device.name for o in opened if c.handle.waits_for(o.handle)), "") for c in opened]
-    opened = [replace(o, device=replace(o.device, event_domain=d)) for o, d in zip(opened, domains, strict=True)]
+        domain = next((o.device.name for o in chosen if c.handle.waits_for(o.handle)), "")
+        device = replace(c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1], event_domain=domain)
+        opened.append(replace(c, device=device))
     own = [o for o in opened if o.device.memory != HOST]
     ends = [pair for m in range(1, memories) for pair in ((HOST, m), (m, HOST))]
     ends += [(a.device.memory, b.device.memory) for a in own for b in own if a is not b and b.handle.can_copy(a.handle)]

@@ -1,5 +1,4 @@
-"""The OpenCL driver: in-order queues, no callbacks. Devices that are used together have a context in common, so that
-they wait for each other's commands; a buffer is used by queues of one device only."""
+"""The OpenCL driver: one context a device, in-order queues, no callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +17,6 @@ from manycl.drivers.opencl.copies import copy_rows, read_buffer, write_buffer
 from manycl.drivers.opencl.launches import QueueLaunches, direct_launch
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl
-from manycl.drivers.opencl.relays import Relay
 from manycl.drivers.opencl.staging import Staged, Stager, pin, staged_part
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device
@@ -72,31 +69,19 @@ class OpenCLKernel:
             raise DriverError(str(error)) from None
 
 
-class CommonContext:
-    """The context of several devices of a platform, made when the first of them is opened."""
-
-    def __init__(self) -> None:
-        self.devices: list[cl.Device] = []
-
-    @cached_property
-    def context(self) -> cl.Context:
-        return cl.Context(self.devices)
-
-
 class OpenCLDriver:
-    """``device`` is the handle of a device or sub-device. ``common``: the context that it has in common with others
-    (None: it has one of its own)."""
+    """``device`` is the handle of a device or sub-device."""
 
     is_interruptible = False
     slows_down = False
     needs_shared_memory = may_be_lost = tells_when_lost = False
     has_crashed = False
 
-    def __init__(self, handle: cl.Device, device: Device, common: CommonContext | None = None) -> None:
+    def __init__(self, handle: cl.Device, device: Device) -> None:
         self.device = device
         self.cl = handle
         try:
-            self.context = common.context if common is not None else cl.Context([handle])
+            self.context = cl.Context([handle])
         except cl.Error as error:
             raise DriverError(f"{device.name} cannot be opened: {error}", hint=LEAVE_OUT) from None
         self.is_polled = device.kind != "cpu"
@@ -107,9 +92,6 @@ class OpenCLDriver:
         self._launches: dict[cl.CommandQueue, QueueLaunches] = {}
         self._launched: QueueLaunches | None = None
         """The launches of the queue that was used last."""
-        self._relays: dict[OpenCLDriver, Relay] = {}
-        self._leaving: dict[tuple[int, OpenCLDriver], cl.CommandQueue] = {}
-        """By the queue that bytes come to, and the driver of the device that they leave, the queue of that one."""
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)
@@ -201,8 +183,6 @@ class OpenCLDriver:
         self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
     ) -> Sequence[cl.Event]:
         with translated:
-            if isinstance(source.owner, OpenCLDriver):
-                return self._relay(source.owner, queue, target, source, rows, after)
             part = staged_part(target, source, rows) if self._stager is not None else None
             if self._stager is not None and part is not None:
                 # the thread that waits for what was given before is not the one that will send that
@@ -216,29 +196,6 @@ class OpenCLDriver:
                 self._stager.start(queue.int_ptr, part, before, staged)
                 return [staged]
             return copy_rows(queue, target, source, rows, after) or [self._mark(queue, after)]
-
-    def _relay(
-        self,
-        other: OpenCLDriver,
-        queue: cl.CommandQueue,
-        target: End,
-        source: End,
-        rows: Sequence[Box],
-        after: Sequence[cl.Event],
-    ) -> Sequence[cl.Event]:
-        """Enqueue a copy from the memory of another device of the context."""
-        relay = self._relays.get(other) or self._relays.setdefault(other, Relay(self.context))
-        way = queue.int_ptr, other
-        leaving = self._leaving.get(way) or self._leaving.setdefault(way, other.queue(timed=True))
-        there, here = list[cl.Event](), list[cl.Event]()
-        for event in after:
-            given = event.command_queue  # (a staged transfer has none)
-            if given is not None and given in other._queues:
-                given.flush()  # else the read may never begin
-                there.append(event)
-            else:
-                here.append(event)
-        return relay.copy(leaving, queue, target, source, rows, (there, here)) or [self._mark(queue, after)]
 
     def _mark(self, queue: cl.CommandQueue, after: Sequence[cl.Event]) -> cl.Event:
         """What is complete when all that a queue was given is, and some events. NVIDIA's driver says of a marker, as of
@@ -350,10 +307,6 @@ class OpenCLDriver:
         if isinstance(event, Staged):
             return event.began - event.offset, event.ended - event.offset
         with translated:
-            for other in self._relays:
-                if event.command_queue in other._queues:  # the beginning of what came from there, by this clock
-                    start, end = other.times(event)
-                    return start + other._offset - self._offset, end + other._offset - self._offset
             return event.get_profiling_info(_START) * 1e-9, event.get_profiling_info(_END) * 1e-9
 
     def clock(self) -> float | None:

@@ -210,13 +210,7 @@ class PacketEmitter(Emitter):
         return command.token
 
     def _in_queue(
-        self,
-        index: int,
-        lane: Lane,
-        after: Sequence[int],
-        heard: set[int],
-        given: Iterable[int] = (),
-        by_events: bool = True,
+        self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
     ) -> tuple[int, ...]:
         if self._packets and (after or heard):  # there are packets
             count = len(self._lane)  # (tokens from that on are those of transfers)
@@ -224,7 +218,7 @@ class PacketEmitter(Emitter):
             heard = {t if t >= count else self._by(t) for t in heard}
         if self._done and heard:
             heard = heard - self._done
-        return super()._in_queue(index, lane, after, heard, given, by_events)
+        return super()._in_queue(index, lane, after, heard, given)
 
 
 def _put(of: dict[BufferKey, Found], key: BufferKey, value: Found | None) -> None:
