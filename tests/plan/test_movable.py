@@ -157,7 +157,7 @@ def test_devices_that_can_end_a_launch_early_pay_for_few_packets() -> None:
         ]
         for count in range(3)
     }
-    packet = 50e-6  # deciding it, and starting a kernel
+    packet = problem(0.5).handover + 10e-6  # deciding it, and starting a kernel
     assert cost[0] - CUTTING == pytest.approx(16 * (packet + 0.25e-3))
     assert cost[1] - CUTTING == pytest.approx(16 * packet + (16 + 3) / 2 * 0.25e-3)  # those of the other one
     assert cost[2] - CUTTING == pytest.approx(3 * (packet + 0.25e-3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import pairwise
 from math import inf
@@ -251,7 +252,7 @@ def test_the_fewest_columns_of_which_so_many_have_room(
     made._limit, made._known = limit, {(0, 2): (whole, float(each), float(band))}
     made._shapes = [Outline(groups, {}, {})]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tile_fusion, "_ROUNDED", 1.0)
+        patch.setattr(tile_fusion, "STEPS", math.inf)  # sizes are not rounded
         found = made._columns(0, 2, at_once)
     fitting = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) <= limit]
     certain = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) < limit]
