@@ -45,7 +45,7 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1" if how else "0")
     monkeypatch.setattr(eager_rule, "RETRIED", 2)
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
-    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "LONGEST", 1e9)
     found = Runtime(devices)
     machine = found.session.machine
     assert machine.memories == (1 if how else 1 + len(machine.devices))
@@ -187,7 +187,7 @@ def test_the_end_is_waited_for_with_reads_behind_it(
 ) -> None:
     """Also where all commands have been waited for before, and only a read, or a write and a read, came since."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "LONGEST", 1e9)
     program = Runtime("native/2#0")
     source, queue, device = mc.Program(SOURCE), program.queue, program.session.backend.lanes[0].driver
     assert isinstance(device, Holdable)
