@@ -22,7 +22,7 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.group_range import GroupRange
 from manycl.model import trips
 from manycl.plan import splitting
-from manycl.plan.problem import Looks
+from manycl.plan.looks import Looks
 from manycl.run.executor import programs
 from manycl.run.graph_cache import learners
 from manycl.run.lowering import ranges
@@ -111,7 +111,7 @@ def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trips, "_known", Kept[Any, trips.TripCount](MOST))
     monkeypatch.setattr(splitting, "_known", Kept[Any, Any](MOST))
     monkeypatch.setattr(splitting, "_best", lambda *_: "not looked at")
-    monkeypatch.setattr("manycl.analysis.service.launched", lambda *_: SimpleNamespace(unanswered=0))
+    monkeypatch.setattr("manycl.analysis.service.launched", lambda *_: SimpleNamespace(unanswered=0, is_evaluated=False))
     looks = Looks()
     by_hand = replace(UP, tree=b"")
     for n in range(1, MANY):

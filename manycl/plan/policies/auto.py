@@ -26,13 +26,14 @@ from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.foreseen import foreseen
+from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import COMPARED, ON_HOST, WHOLE, Plan
 from manycl.plan.policies import load
 from manycl.plan.policies.classical.in_order import on_one_device
 from manycl.plan.policies.papers import mkmd, mkmd_coarse, tenths
 from manycl.plan.policy import register
-from manycl.plan.problem import Looks, Problem
+from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs, costs
 from manycl.plan.search.list_scheduling import list_schedule
 from manycl.plan.search.rank import bottom_levels, priority_order

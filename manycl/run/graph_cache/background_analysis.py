@@ -18,9 +18,10 @@ from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
+from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy
-from manycl.plan.problem import Looks, Problem
+from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
 from manycl.run.engine.asking_policies import planned

@@ -19,7 +19,7 @@ from manycl.model.history.observed import ObservedLinks
 from manycl.model.history.store import Store
 from manycl.model.occupancy import LaunchRange
 from manycl.model.work import work_of
-from manycl.plan.problem import Looks
+from manycl.plan.looks import Looks
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
+from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policies import auto
 from manycl.plan.policy import find
-from manycl.plan.problem import Looks, Problem
+from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.tuning import PLANNING
 from tests.plan.plan_cases import chains, estimated, problem, problems

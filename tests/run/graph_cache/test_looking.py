@@ -16,7 +16,7 @@ import pytest
 import manycl as mc
 from manycl.graph.graph import Launch
 from manycl.plan import splitting
-from manycl.plan.problem import Looks
+from manycl.plan.looks import Looks
 from manycl.run.executor.lanes import Worker
 from manycl.run.graph_cache import background_analysis
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
