@@ -111,7 +111,9 @@ def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trips, "_known", Kept[Any, trips.TripCount](MOST))
     monkeypatch.setattr(splitting, "_known", Kept[Any, Any](MOST))
     monkeypatch.setattr(splitting, "_best", lambda *_: "not looked at")
-    monkeypatch.setattr("manycl.analysis.service.launched", lambda *_: SimpleNamespace(unanswered=0, is_evaluated=False))
+    monkeypatch.setattr(
+        "manycl.analysis.service.launched", lambda *_: SimpleNamespace(unanswered=0, is_evaluated=False)
+    )
     looks = Looks()
     by_hand = replace(UP, tree=b"")
     for n in range(1, MANY):
