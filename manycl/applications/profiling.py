@@ -176,7 +176,8 @@ def _on_device(
 
 
 def _known(session: Session, problem: Problem, device: DeviceIndex) -> int:
-    """How often the launch that was measured least on a device has been measured there (ENOUGH: nothing is missing)."""
+    """Return how often the launch that was measured least on a device has been measured there (ENOUGH: nothing is
+    missing)."""
     place = session.machine.devices[device]
     least = ENOUGH
     for node, task in enumerate(problem.graph.nodes):

@@ -22,13 +22,13 @@ from manycl.graph.known import FLOATS, known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.utilities.disk_cache import DiskRecords
 
-FEW = 64
+MOST_LOOKED = 64
 """Kinds of launches of one kernel that are all looked at, of those that intervals do not tell of
 (:mod:`manycl.analysis.regions.enclosure`); of more, those that make a power of two of them: looking takes a millisecond
 or two, and programs that launch in loops with other scalars should not pay it each time."""
-FEWER = 16
-"""As FEW, of those for which isl is asked, which takes tens of milliseconds; and of those that intervals tell of and
-that are kept on disk for other processes."""
+MOST_ASKED = 16
+"""Kinds of launches of one kernel for which isl is asked, which takes tens of milliseconds; of more, as MOST_LOOKED
+says. As many of those that intervals tell of are kept on disk for other processes."""
 _KEPT = 4096  # kinds of launches
 _inside = DiskRecords("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers, by program
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
@@ -140,7 +140,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
             found = _FINE
         elif not first and not promised and _keeps(own, task.global_offset, arguments):
             found = _checked.private[kernel]
-            if not found[0] and _worth(_checked.enclosing, kernel, FEWER):
+            if not found[0] and _worth(_checked.enclosing, kernel, MOST_ASKED):
                 _inside.add(own.program.tree, key[1:], None, later=True)
         elif _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
             known = decides(own.program, own.kernel)
@@ -194,8 +194,8 @@ def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tu
 def _look(
     task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], arguments: Sequence[object]
 ) -> tuple[_Words, bool]:
-    """What is found, and whether it is known not to leave its buffers as far as anybody can tell. ``arguments``: what
-    intervals are asked with; empty where that was done."""
+    """Return the words about a launch that leaves its buffers, and whether it is known that it does not. ``arguments``:
+    what intervals are asked with; empty where that was done."""
     program, name = own.program, own.kernel.name
     kernel = program.tree, name
     if kernel not in _checked.private:
@@ -205,12 +205,12 @@ def _look(
     if arguments and _keeps(own, task.global_offset, arguments):
         return _FINE, True
     launch = _as_known(task, own, buffers)
-    if launch is None or not _worth(_checked.looked, kernel, FEW):
+    if launch is None or not _worth(_checked.looked, kernel, MOST_LOOKED):
         return _FINE, False
     if suspicious(service.interpreted(program, name, launch), launch):
         facts = service.launched(program, name, launch)
         if facts.may_leave:
-            if not _worth(_checked.asked, kernel, FEWER):
+            if not _worth(_checked.asked, kernel, MOST_ASKED):
                 return _FINE, False
             if facts.outside:
                 return _words(task, own, buffers, facts.outside), False

@@ -28,7 +28,8 @@ _KEPT = 32  # accesses of some range
 
 
 class CountedRegions:
-    """What evaluating every work-item tells of a launch. ``budget``: points that may be evaluated for one access."""
+    """The regions of a launch, found by evaluating every work-item. ``budget``: points that may be evaluated for one
+    access."""
 
     def __init__(self, regions: Regions, budget: int = MOST_POINTS) -> None:
         self.regions = regions
@@ -79,7 +80,7 @@ class CountedRegions:
         return not any(a.operation == "unknown" or _is_steered(a) for of in asked for a in self._accesses(*of))
 
     def _reach(self, access: MemoryAccess, groups: GroupRange, *, tagged: bool = False) -> Extents | None:
-        """What an access of some groups touches; None if that is not found out."""
+        """Return the region that an access of some groups touches; None if it cannot be found."""
         key = access.offset, access.size, access.condition, access.loops, groups, tagged
         found = self._reaches.get(key)
         if found is None:
@@ -97,7 +98,7 @@ def _is_steered(access: MemoryAccess) -> bool:
 
 
 def _as_boxes(regions: Regions, access: MemoryAccess, groups: GroupRange) -> Extents | None:
-    """What an access touches, if it is a box."""
+    """Return the region that an access touches, if it is a box."""
     linear = linear_access(access, parts_of(access.condition), regions.launch)
     found = None if linear is None else boxes_of(linear, regions.launch.ids_of(groups))
     return None if found is None else _of_boxes(found, all(loop.exact for loop in access.loops))
@@ -113,7 +114,7 @@ _Grouped = tuple[Array, Array, Array]  # low and high ends, and the group that e
 
 
 def _by_group(reaches: Sequence[Extents], size: int) -> _Grouped:
-    """What each group touches within the memory, in order of the groups."""
+    """Return the region that each group touches within the memory, in order of the groups."""
     nothing = np.zeros(0, np.int64)
     apart_by = size + 1  # intervals of different groups never touch
     shift = np.concatenate([nothing, *(r.group for r in reaches)]) * apart_by

@@ -1,4 +1,5 @@
-"""Where an access goes that data have no part in: all work-items of a range of groups, evaluated at once."""
+"""The bytes that an access reaches whose index depends on no data: all work-items of a range of groups are evaluated at
+once."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Extents:
 
 
 class NotFoundError(Exception):
-    """Where an access goes is not found out."""
+    """The error that says why the bytes of an access cannot be found."""
 
 
 class _WrapsError(Exception):

@@ -113,7 +113,7 @@ _ALONE = HostMemory(np.empty(2, np.uint8)[1:]).references()
 
 
 class PageLocks:
-    """What decides which host memory of a session is page-locked."""
+    """The page locks of a session: they decide which host memory is locked, and keep it so."""
 
     def __init__(self) -> None:
         self._drivers: dict[str, Driver] = {}  # by platform, the first driver that locks memory for all

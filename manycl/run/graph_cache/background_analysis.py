@@ -1,4 +1,5 @@
-"""Background analysis: how the launches of repeated graphs may be split is analysed while devices compute.
+"""Background analysis: how the launches of repeated graphs may be split is analysed while devices compute, and plans of
+long graphs are made.
 
 The analysis takes some 0.1 s a kernel, for which no run of a loop should wait. It begins with the first run that takes
 so long that dividing may gain anything. Then plans that divide are tried (:mod:`manycl.run.graph_cache.graph_cache`).
@@ -50,7 +51,7 @@ class Interest:
 
 
 class BackgroundAnalysis:
-    """The background analysis of a session, by a thread of its own, which ends with the process."""
+    """The background analysis and planning of a session, by a thread of its own, which ends with the process."""
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks

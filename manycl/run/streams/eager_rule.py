@@ -37,9 +37,9 @@ SETTLED = 32
 SEVERAL = 256
 """The most commands, and transfers, of a stream that goes on: it keeps an event of each. Ending it and beginning
 another one takes some 40 us (docs/decisions/16-eager-streams.md)."""
-FEW, LIGHT = 16, 64 << 20
-"""The most arrays (FEW), and bytes of these (LIGHT), that a batch may keep while it is waited for again and again, as
-the program may have dropped them; our own choice."""
+MOST_ARRAYS, LIGHT = 16, 64 << 20
+"""The most arrays, and bytes of these (LIGHT), that a batch may keep while it is waited for again and again, as the
+program may have dropped them; our own choice."""
 
 SUBMITTED = "submission"
 """The key of a trace's details that says how commands were submitted, and why."""
@@ -199,7 +199,7 @@ def _waited(stream: Stream) -> Decision:
         return Decision(Way.END, "new commands are timed in streams of their own")
     if max(stream.commands, stream.transfers) > SEVERAL:
         return Decision(Way.END, "it has many commands")
-    if stream.arrays > FEW or stream.nbytes > LIGHT:
+    if stream.arrays > MOST_ARRAYS or stream.nbytes > LIGHT:
         return Decision(Way.GO_ON, "its batch keeps many arrays")
     return Decision(Way.STAY, "its batch keeps few arrays")
 

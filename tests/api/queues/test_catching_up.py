@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.api import running
 from manycl.errors import ManyclError
-from manycl.run.streams.eager_rule import FEW, LIGHT, SEVERAL
+from manycl.run.streams.eager_rule import LIGHT, MOST_ARRAYS, SEVERAL
 from manycl.trace import KernelEvent
 
 SOURCE = """
@@ -72,7 +72,7 @@ def test_a_stream_goes_on_and_ends_some_time() -> None:
         assert went_on > 2 * SEVERAL
 
 
-@pytest.mark.parametrize(("count", "each"), [(4 * FEW, 64), (3, LIGHT // 2 + 4)])
+@pytest.mark.parametrize(("count", "each"), [(4 * MOST_ARRAYS, 64), (3, LIGHT // 2 + 4)])
 def test_arrays_that_are_dropped_are_not_kept_for_long(count: int, each: int) -> None:
     program = mc.Program(SOURCE)
     with mc.Queue("native") as queue:
@@ -82,7 +82,7 @@ def test_arrays_that_are_dropped_are_not_kept_for_long(count: int, each: int) ->
             queue.catch_up()
             stream = queue.enqueued.stream
             kept = list(stream.arrays.values()) if stream is not None else []
-            assert len(kept) <= FEW
+            assert len(kept) <= MOST_ARRAYS
             assert sum(array.buffer.nbytes for array in kept) <= LIGHT
 
 

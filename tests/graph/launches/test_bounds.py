@@ -69,8 +69,8 @@ def program() -> ProgramFacts:
 
 @pytest.fixture(autouse=True)
 def _all_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "FEW", 1 << 40)
-    monkeypatch.setattr(bounds, "FEWER", 1 << 40)
+    monkeypatch.setattr(bounds, "MOST_LOOKED", 1 << 40)
+    monkeypatch.setattr(bounds, "MOST_ASKED", 1 << 40)
     monkeypatch.setattr(bounds, "_checked", bounds._Checked())
     monkeypatch.delenv("MANYCL_BOUNDS", raising=False)
 
@@ -188,7 +188,7 @@ def test_an_analysis_that_fails_stops_nothing(program: ProgramFacts, monkeypatch
 def test_where_intervals_do_not_tell_loops_with_other_scalars_do_not_pay_each_time(
     program: ProgramFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "FEW", 8)
+    monkeypatch.setattr(bounds, "MOST_LOOKED", 8)
     monkeypatch.setattr(service, "enclosed", lambda *_: None)
     real, looked = bounds.service.interpreted, []
     monkeypatch.setattr(bounds.service, "interpreted", lambda *words: looked.append(1) or real(*words))

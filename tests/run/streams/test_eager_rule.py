@@ -21,9 +21,9 @@ from manycl.run.engine.asking_policies import UNPLANNED
 from manycl.run.engine.trial import LOSING
 from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import (
-    FEW,
     LIGHT,
     LONG,
+    MOST_ARRAYS,
     NEWS,
     RARELY,
     RETRIED,
@@ -214,10 +214,10 @@ def test_what_repeats_and_is_short_is_not_examined_each_time(changed: dict[str, 
     ("stream", "way"),
     [
         (Stream(), Way.STAY),
-        (Stream(SEVERAL, SEVERAL, arrays=FEW, nbytes=LIGHT), Way.STAY),
+        (Stream(SEVERAL, SEVERAL, arrays=MOST_ARRAYS, nbytes=LIGHT), Way.STAY),
         (Stream(SEVERAL + 1), Way.END),
         (Stream(transfers=SEVERAL + 1), Way.END),
-        (Stream(arrays=FEW + 1), Way.GO_ON),
+        (Stream(arrays=MOST_ARRAYS + 1), Way.GO_ON),
         (Stream(nbytes=LIGHT + 1), Way.GO_ON),
         (Stream(is_new=True, is_learned=True), Way.STAY),
         (Stream(SEVERAL + 1, is_new=True, is_learned=True), Way.END),
@@ -250,7 +250,7 @@ def test_nobody_else_decides() -> None:
         "RARELY",
         "SETTLED",
         "SEVERAL",
-        "FEW",
+        "MOST_ARRAYS",
         "LIGHT",
     }
     for path in Path(manycl.__file__).parent.rglob("*.py"):
