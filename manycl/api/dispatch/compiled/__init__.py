@@ -91,9 +91,9 @@ os.register_at_fork(after_in_child=uninstall)  # native devices' threads are not
 
 def wanted() -> None:
     """Note a launch that the library would have put into the cache; at the ``MANY``-th one of the process a thread
-    compiles the library."""
+    compiles the library. A process that ends waits for it: else short ones would begin to compile it ever again."""
     if next(_wanted) == MANY:
-        threading.Thread(target=install, name="manycl-compile", daemon=True).start()
+        threading.Thread(target=install, name="manycl-compile", daemon=False).start()
 
 
 def _load(compiles: bool) -> LaunchLibrary:
