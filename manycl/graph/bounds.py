@@ -47,18 +47,20 @@ class _Checked:
         self.lock = threading.Lock()
         self.words: OrderedDict[tuple[object, ...], _Words] = OrderedDict()
         self.private: dict[_Kernel, _Words] = {}
-        self.enclosed: dict[_Kernel, Enclosure | None] = {}
+        self.enclosed: dict[_Kernel, tuple[Enclosure, frozenset[str]] | None] = {}
+        self.keeping: dict[tuple[object, ...], bool] = {}
         self.enclosing: Counter[_Kernel] = Counter()
         self.looked: Counter[_Kernel] = Counter()
         self.asked: Counter[_Kernel] = Counter()
 
-    def enclosure(self, own: Version) -> Enclosure | None:
-        """What a kernel accesses in any launch, if that can be told."""
+    def enclosure(self, own: Version) -> tuple[Enclosure, frozenset[str]] | None:
+        """What a kernel accesses in any launch, and the values on which that depends, if that can be told."""
         key = own.program.tree, own.kernel.name
         if key not in self.enclosed:
             self.enclosed[key] = None
             with suppress(Exception):  # each launch is looked at for itself
-                self.enclosed[key] = service.enclosed(own.program, own.kernel.name)
+                if (found := service.enclosed(own.program, own.kernel.name)) is not None:
+                    self.enclosed[key] = found, found.variables()
         return self.enclosed[key]
 
     def keep(self, key: tuple[object, ...], words: _Words) -> None:
@@ -66,8 +68,8 @@ class _Checked:
             self.words[key] = words
             if len(self.words) > _KEPT:
                 self.words.popitem(last=False)
-            if len(self.private) > _KEPT:
-                for counts in (self.private, self.enclosed, self.enclosing, self.looked, self.asked):
+            if max(len(self.private), len(self.keeping)) > _KEPT:
+                for counts in (self.private, self.enclosed, self.keeping, self.enclosing, self.looked, self.asked):
                     counts.clear()
 
 
@@ -161,14 +163,24 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
 
 def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[object]) -> bool:
     """Whether intervals tell that a launch does not leave its buffers, or that nobody can tell. Takes some ten
-    microseconds; arguments that share memory are looked at closer."""
+    microseconds, and two if it differs from one before in scalars only that decide nothing; arguments that share memory
+    are looked at closer."""
     with suppress(Exception):  # it is looked at closer
         found = _checked.enclosure(own)
+        if found is None:
+            return False
+        (enclosure, names), sizes = found, (own.global_size, own.local_size, offset)
+        given = [None if isinstance(a, bytes) and f"[{i}]" not in names else a for i, a in enumerate(arguments)]
+        kind = own.program.tree, own.kernel.name, *sizes, *given
+        if (keeps := _checked.keeping.get(kind)) is not None:
+            return keeps
         nbytes = {i: a[0] for i, a in enumerate(arguments) if isinstance(a, tuple) and a[2] == i}
         alone = len(nbytes) == sum([isinstance(a, tuple) for a in arguments])
-        if found is not None and alone and prod(own.global_size) + sum(offset or ()) <= LARGEST:
+        if alone and prod(own.global_size) + sum(offset or ()) <= LARGEST:
             nbytes |= {i: a.nbytes for i, a in enumerate(arguments) if isinstance(a, LocalArg)}
-            return found.keeps(launch_values(own.kernel, (own.global_size, own.local_size, offset), arguments), nbytes)
+            keeps = enclosure.keeps(launch_values(own.kernel, sizes, arguments), nbytes)
+            _checked.keeping[kind] = keeps
+            return keeps
     return False
 
 
@@ -187,7 +199,7 @@ def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tu
         values = dict(launch_values(own.kernel, sizes, given))
         for i, (low, high) in spans.items():
             values[f"[{own.kernel.arguments[i].index}]"] = low, high, False
-        return found.keeps(values, nbytes, certainly=True)
+        return found[0].keeps(values, nbytes, certainly=True)
     return False
 
 

@@ -296,10 +296,16 @@ def test_without_it_each_launch_is_checked(monkeypatch: pytest.MonkeyPatch, chec
 
 
 def test_so_many_launches_have_it_compiled_wherever_results_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In ordinary loops: a few launches, and a result."""
+    """In ordinary loops: a few launches, and a result. A process that ends waits for that."""
     compiled.uninstall()
-    asked = threading.Event()
-    monkeypatch.setattr(compiled, "install", lambda compiles=True: compiles and asked.set())
+    asked, waited_for = threading.Event(), []
+
+    def install(compiles: bool = True) -> None:
+        if compiles:
+            waited_for.append(not threading.current_thread().daemon)
+            asked.set()
+
+    monkeypatch.setattr(compiled, "install", install)
     monkeypatch.setattr(compiled, "_wanted", itertools.count(1))
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
@@ -309,6 +315,7 @@ def test_so_many_launches_have_it_compiled_wherever_results_are_asked_for(monkey
             if turn % 5 == 0:
                 x.get()
         assert asked.wait(60)
+    assert waited_for == [True]
 
 
 STEPS = st.one_of(

@@ -45,6 +45,21 @@ class Enclosure:
     origins: Mapping[str, Origin]
     own: Mapping[int, int] = field(default_factory=dict)  # bytes of the arrays that the kernel declares
 
+    def variables(self) -> frozenset[str]:
+        """Return the names of all that :meth:`keeps` asks the values of a launch for."""
+        left = [e for place in self.places for e in (*place.conditions, *place.gaps)]
+        left += [offset for place in self.places for _, offset, _ in place.accesses]
+        left += [loop.trips for place in self.places for loop in place.loops if loop.trips is not None]
+        found = set[str]()
+        while left:
+            for name in left.pop().variables():
+                if name not in found:
+                    found.add(name)
+                    origin = self.origins.get(name)
+                    left += [origin.value] if isinstance(origin, Computed) else ()
+                    left += [origin.left, origin.right] if isinstance(origin, Operated) else ()
+        return frozenset(found)
+
     def keeps(self, values: Mapping[str, Span], sizes: Mapping[int, int], certainly: bool = False) -> bool:
         """Whether a launch stays within its buffers as far as anybody can tell without the contents of buffers
         (``certainly``: whatever these are); False where that takes a closer look. ``values``: :func:`launch_values`, of
@@ -198,13 +213,14 @@ class _Intervals:
 
     def _plain(self, e: Expr) -> Expr:
         """A sum without conversions that change nothing here."""
-        parts = [x.const(_constant(e))]
+        parts, is_plain = [x.const(_constant(e))], True
         for atom, factor in _terms(e):
             origin = self._origins.get(atom.key)
             inner = atom.args[0] if atom.op == "wrap" else origin.value if isinstance(origin, Computed) else None
-            same = inner is not None and atom.low <= self.of(inner)[0] and self.of(inner)[1] <= atom.high
-            parts.append(x.scale(self._plain(inner) if inner is not None and same else atom, factor))
-        return x.add(*parts)
+            if inner is not None and atom.low <= self.of(inner)[0] and self.of(inner)[1] <= atom.high:
+                atom, is_plain = self._plain(inner), False
+            parts.append(x.scale(atom, factor))
+        return e if is_plain else x.add(*parts)
 
     def of(self, e: Expr) -> Span:
         if e.op == "const":

@@ -46,18 +46,25 @@ class TrialBudget:
 
 class Autotuner:
     """The tuning of one graph's plan, which may be given. ``is_asked``: whether the policy is asked again once a plan
-    is kept; ``free``: the number of first runs that are planned at any cost."""
+    is kept; ``free``: the number of first runs that are planned at any cost; ``former``: the fastest plan of a tuning
+    before, with which the policy's next one is compared."""
 
     def __init__(
-        self, plan: Plan | None = None, budget: TrialBudget | None = None, *, is_asked: bool = True, free: int = 1
+        self,
+        plan: Plan | None = None,
+        budget: TrialBudget | None = None,
+        *,
+        is_asked: bool = True,
+        free: int = 1,
+        former: Fallback | None = None,
     ) -> None:
-        self._best = plan
+        self._best, self._least = former or (plan, inf)  # and seconds of the fastest run of that plan
+        self._is_new = former is not None  # whether the policy is asked at once
         self.planned = 0  # the plannings that count
         self._budget = budget or TrialBudget()
         self._is_asked = is_asked and plan is None
-        self._free = free if plan is None else 0
+        self._free = free if self._best is None else 0
         self._asked = 0
-        self._least = inf  # seconds of the fastest run of the kept plan
         self.candidate: Plan | None = None
         """The plan that runs, if it is not the kept one."""
         self._trial_least, self._trial_runs = inf, 0
@@ -69,7 +76,7 @@ class Autotuner:
         """The plan to run next; None: the policy is to be asked."""
         if self.candidate is not None:
             return self.candidate
-        if self.planned < self._free:
+        if self.planned < self._free or self._is_new:
             return None
         is_asked = self._is_asked and self._runs >= self._wait
         is_due = is_asked and self._cost + (LOSING - 1.0) * self._least <= self._budget.spare
@@ -82,8 +89,10 @@ class Autotuner:
 
     @property
     def fallback(self) -> Fallback | None:
-        """The kept plan, with the seconds of its fastest run."""
-        return Fallback(self.kept, self._least) if self.kept is not None else None
+        """The kept plan, or one of a policy that will know more soon, with the seconds of its fastest run."""
+        if self._best is None or 0 < self.planned < self._free:
+            return None
+        return Fallback(self._best, self._least)
 
     @property
     def rival(self) -> bool:
@@ -94,9 +103,11 @@ class Autotuner:
         """Note that the policy was asked, which took ``planning`` seconds, and that its plan took so many seconds.
         ``plan``: None where the run was stopped on its way."""
         self._asked += 1
-        self._cost, self._runs = planning, 0
+        self._cost, self._runs, self._is_new = planning, 0, False
         if self.kept is None if plan is None else plan.details.get("postponed") and self._asked < POSTPONED_RUNS:
             self._budget.ran(seconds)
+            if plan is not None:
+                self._best, self._least = plan, seconds
             return
         self._budget.ran(seconds, is_trial=True, planning=planning)
         self.planned += 1
@@ -106,7 +117,7 @@ class Autotuner:
         if self._best is not None and same_plan(plan, self._best):
             self._least = min(self._least, seconds)
         elif self.planned <= self._free:
-            if seconds < self._least:
+            if seconds < self._least or self.planned == 1:
                 self._best, self._least = plan, seconds
         else:
             self.candidate, self._trial_least, self._trial_runs = plan, seconds, 1

@@ -74,15 +74,16 @@ class CachedGraph:
         compiled anew; None: the kept commands were played."""
         self._begin(self._given)
 
-    def _begin(self, given: Plan | None = None) -> None:
-        """Begin tuning anew, for the devices that there are. ``given``: the plan to keep."""
+    def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
+        """Begin tuning anew, for the devices that there are. ``given``: the plan to keep; ``former``: that to follow
+        until another one is faster."""
         is_asked, free = self._is_asked, self._free
         if is_asked is None:
             is_asked = self.session.machine.memories > 1
         if self._learner is not None:  # it says itself when it is to be asked again
             is_asked, free = False, 1
-        self._tuner = Autotuner(given, self.budget, is_asked=is_asked, free=free)
-        self._commands: list[KeptCommands] = []
+        self._tuner = Autotuner(given, self.budget, is_asked=is_asked, free=free, former=former)
+        self._commands: list[KeptCommands] = [] if former is None else self._commands
         self._ahead: Plan | None = None  # the policy's next plan, once it was made in the background
         self._is_asked_ahead = False  # whether that has begun
 
@@ -133,10 +134,12 @@ class CachedGraph:
         if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
             self._begin()
         plan, result = self._tuner.plan, None
-        if plan is None and self._tuner.kept is not None and self._takes_long and self._is_own:
+        # the first plan that counts is worth waiting for while trials may cost that
+        is_long = self._takes_long if self._tuner.planned else self._planning > self.budget.spare
+        if plan is None and (former := self._tuner.fallback) is not None and is_long and self._is_own:
             # the fastest plan is followed while another one is made
             self._plan_ahead(graph, self.session.directory.copy)
-            plan = self._tuner.kept if self._ahead is None else None
+            plan = former.plan if self._ahead is None else None
         if plan is not None:
             self._was_other = self._tuner.candidate is not None
             result = self._follow(plan, graph, of)
@@ -263,4 +266,4 @@ class CachedGraph:
         """Begin tuning anew, as the analysis has ended and more is known; done once."""
         if not self.is_looked_at:
             self.is_looked_at = True
-            self._begin(self._given)
+            self._begin(self._given, self._tuner.fallback if self._given is None else None)

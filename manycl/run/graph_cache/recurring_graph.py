@@ -59,8 +59,8 @@ class RecurringGraph(CachedGraph):
         self._is_trial = False  # whether the slower way is tried again
         self._answer: Plan | None = None  # the plan of the last planned run
 
-    def _begin(self, given: Plan | None = None) -> None:
-        super()._begin(given)
+    def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
+        super()._begin(given, former)
         self._several = 0  # planned runs on several devices, or of launches in ranges
         self._anew = 0  # the last runs in a row that were planned or compiled anew
         self._plan_seconds = inf  # least of those that were planned anew, planning apart

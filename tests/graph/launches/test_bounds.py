@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from manycl.analysis import parse_program, service
 from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.regions.enclosure import Enclosure
 from manycl.errors import LaunchError
 from manycl.graph import bounds
 from manycl.graph.bounds import check
@@ -209,6 +210,20 @@ def test_ever_new_scalars_are_not_looked_at_where_intervals_tell(
         assert refused(launched(program, kernel, (size,), (8,), [512], scalar)) == ""
     assert not looked
     assert "a[512]" in refused(launched(program, kernel, (size,), (8,), [512], 512))
+
+
+@pytest.mark.parametrize("start", ["0", "-1"])  # intervals tell; they do not
+def test_intervals_are_asked_once_for_scalars_that_decide_nothing(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = parse_program(f"""kernel void step(global float *a, int t, int n) {{
+        int i = get_global_id(0) + {start};
+        if (i < n && i != -1) a[i] += t;
+    }}""")
+    keeps, asked = Enclosure.keeps, []
+    monkeypatch.setattr(Enclosure, "keeps", lambda *words: asked.append(1) or keeps(*words))
+    for step in range(20):
+        assert refused(launched(facts, "step", (64,), (8,), [64], step, 64)) == ""
+    assert len(asked) == 1
+    assert "a[64]" in refused(launched(facts, "step", (72,), (8,), [64], 3, 72))
 
 
 def test_what_shares_memory_is_looked_at_closer(program: ProgramFacts, monkeypatch: pytest.MonkeyPatch) -> None:

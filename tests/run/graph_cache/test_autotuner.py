@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.engine.trial import LOSING
+from manycl.run.engine.trial import LOSING, Fallback
 from manycl.run.graph_cache.autotuner import (
     FIRST_WAIT,
     PLANNED_RUNS,
@@ -82,6 +83,30 @@ def test_a_plan_that_was_given_is_kept() -> None:
     for _ in range(50):
         assert tuner.plan is given_plan
         tuner.repeated(1.0)
+
+
+@pytest.mark.parametrize(("later", "kept"), [(1.0, 1.0), (2.5, 2.0), (2.0 * LOSING + 0.1, 2.0)])
+def test_a_plan_of_before_is_kept_until_another_one_is_faster(later: float, kept: float) -> None:
+    """The policy is asked at once, whatever trials have cost."""
+    budget = TrialBudget()
+    budget.spent = 100.0
+    former = plan_named("former")
+    loop = Loop(Autotuner(budget=budget, former=Fallback(former, 2.0)), later)
+    loop.seconds["former"] = 2.0
+    assert loop.tuner.fallback == (former, 2.0)
+    loop.run(1 + ENOUGH)
+    assert loop.run(4) == [kept] * 4
+    assert len(loop.asked) == 1
+
+
+def test_a_plan_of_a_policy_that_will_know_more_is_fallen_back_upon() -> None:
+    tuner = Autotuner()
+    rough = replace(plan_named("rough"), details={"postponed": True})
+    tuner.answered(2.0, rough)
+    assert tuner.plan is None and tuner.kept is None
+    assert tuner.fallback == (rough, 2.0)
+    tuner.answered(3.0, plan_named("later one"))
+    assert tuner.kept is not None and tuner.kept.policy == "later one", "its plans count now"
 
 
 def test_a_policy_without_a_plan_is_asked_each_time() -> None:
