@@ -103,7 +103,8 @@ def test_a_plan_of_a_policy_that_will_know_more_is_fallen_back_upon() -> None:
     tuner = Autotuner()
     rough = replace(plan_named("rough"), details={"postponed": True})
     tuner.answered(2.0, rough)
-    assert tuner.plan is None and tuner.kept is None
+    assert tuner.plan is None
+    assert tuner.kept is None
     assert tuner.fallback == (rough, 2.0)
     tuner.answered(3.0, plan_named("later one"))
     assert tuner.kept is not None and tuner.kept.policy == "later one", "its plans count now"
