@@ -168,12 +168,8 @@ class Queue(CollectingQueue):
         """
         data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
-        if copy:
-            from manycl.run.data.host_memory import copy_bytes
-
-            copy_bytes(self.session.buffers.overwrite(array.buffer.key), as_bytes(data))
-        else:
-            self.session.buffers.borrow(array.buffer.key, as_bytes(data))
+        buffers = self.session.buffers
+        (buffers.copy_in if copy else buffers.borrow)(array.buffer.key, as_bytes(data))
         return array
 
     def from_dlpack(self, producer: Any, *, copy: bool = True, name: str = "") -> Array:

@@ -9,10 +9,10 @@ from time import perf_counter
 from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
-from manycl.machine import HOST
+from manycl.machine import HOST, HOST_BIT
 from manycl.region import NOTHING, Region
-from manycl.run.data.coherence import Directory, ValidRegion
-from manycl.run.data.host_memory import copy_bytes, ram_bytes
+from manycl.run.data.coherence import Directory, ValidRegion, places
+from manycl.run.data.host_memory import CallersMemory, copy_bytes, ram_bytes
 from manycl.run.recovery.health import examine
 from manycl.run.session.device_set import DeviceSet
 from manycl.utilities.interrupts import Uninterrupted
@@ -34,6 +34,10 @@ class Buffers:
         self._left: list[Owned] = []
         self._resting = self._memory.pool
         self._garbage: list[BufferKey] = []
+        self._copied: dict[BufferKey, CallersMemory] = {}  # whose contents buffers got
+        self._has_locked = False  # whether a caller's array was page-locked since the last run
+        self.sent: set[BufferKey] = set()
+        """Buffers whose contents went straight to devices, and no graph has used them since."""
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
         """Return a buffer with undefined contents, which the caller alone owns and has to ``leave``. ``on_host``: the
@@ -75,6 +79,7 @@ class Buffers:
     def collect(self) -> None:
         """Free what was discarded, before a run."""
         self.devices.backend.settle()
+        self._has_locked = False
         self._memory.tick()
         if self._left or self._garbage:
             self._release_garbage()
@@ -83,6 +88,8 @@ class Buffers:
         directory, memory = self._directory, self._memory
         if left := self._left[::-1]:
             del self._left[: len(left)]  # (more may have been left by now)
+            for whole in left if self._copied else ():
+                self._note_end(whole[0].key)
             directory.forget(*[whole[0].key for whole in left])
             for whole in memory.rest(left):
                 memory.release(whole[0].key)
@@ -196,6 +203,60 @@ class Buffers:
             else:
                 directory.define_part(key, Region.span(low, high), size)
             return data[low:high]
+
+    def copy_in(self, key: BufferKey, data: Bytes) -> None:
+        """Make a copy of the caller's bytes the contents. Of large arrays, whose contents have ended in the same
+        devices' memories again and again, these get the copy at once, and the host none: it copies slower than links
+        do."""
+        pages = None if self._is_all_on_host else self._memory.locks.callers(data)
+        if pages is not None:
+            if pages.latest is not None:
+                self._note_end(pages.latest)
+            pages.latest, self._copied[key] = key, pages
+            if pages.is_steady and self._send(key, data, pages):
+                return
+        copy_bytes(self.overwrite(key), data)
+
+    def _note_end(self, key: BufferKey) -> None:
+        """Note where a buffer is valid that got a copy of a caller's array."""
+        self.sent.discard(key)
+        if (pages := self._copied.pop(key, None)) is not None:
+            directory = self._directory
+            parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
+            pages.latest = None
+            pages.end([(region, mask & ~HOST_BIT) for region, mask in parts])
+
+    def _send(self, key: BufferKey, data: Bytes, pages: CallersMemory) -> bool:
+        """Copy the caller's bytes to the memories where they ended before, if that can be done."""
+        memory, there = self._memory, {device.memory for device in self.devices.machine.devices}
+        masks = [mask for _, mask in pages.ended]
+        if not all(masks) or not all([places(mask) <= there for mask in masks]):  # noqa: C419
+            return False
+        self.devices.check_open()
+        with self.devices.lock, Uninterrupted():
+            self.devices.backend.settle()
+            if not pages.pins:
+                if not self._has_locked:  # it takes long: of several arrays, one in each run
+                    self._has_locked = True
+                    memory.locks.lock(pages)
+                return False
+            memory.borrow(key, data)
+            try:
+                self.devices.backend.send(
+                    key,
+                    [
+                        (m, region.boxes if region is not NOTHING else ())
+                        for region, mask in pages.ended
+                        for m in places(mask)
+                    ],
+                )
+            except RunError:  # there is no room, say
+                return False
+            finally:
+                memory.borrow(key, None)
+            self._directory.define_parts(key, pages.ended)
+            self.sent.add(key)
+            return True
 
     def borrow(self, key: BufferKey, data: Bytes) -> None:
         """Make the caller's own bytes the contents; they are read in place."""

@@ -86,6 +86,15 @@ class Directory:
         self.parts.pop(key, None)
         self.lost.pop(key, None)
 
+    def define_parts(self, key: BufferKey, parts: Iterable[tuple[Region, int]]) -> None:
+        """Note that the contents were set: each region in the memories of a mask."""
+        self.define(key)
+        by_mask: dict[int, list[Region]] = {}
+        for region, mask in parts:
+            by_mask.setdefault(mask, []).append(region)
+        del self.valid[key]
+        self._join(key, by_mask)
+
     def define_part(self, key: BufferKey, region: Region, nbytes: int) -> None:
         """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are
         stale."""

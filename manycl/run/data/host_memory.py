@@ -28,17 +28,21 @@ import numpy as np
 from manycl.drivers.addresses import address_of, aligned
 from manycl.drivers.driver import Bytes, Driver, DriverError, End
 from manycl.drivers.shared import shared_memory
-from manycl.model.transfer import LARGE
+from manycl.graph.graph import BufferKey
+from manycl.model.transfer import CHUNK, LARGE
+from manycl.region import Region
 from manycl.run.data.pool import IDLE, Pool, size_class
 from manycl.units import PAGE
-from manycl.utilities.kept import FEW
+from manycl.utilities.kept import ENOUGH, FEW
 
 _UP, _DOWN, _SMALL, _CALLERS = 0.5, 1.5, 4.0, 1.01
 """The part of host memory that has to be moved before it is locked: up, for much of it; down, for much of it (it may
 have never been touched); for little; for a caller's, which may be gone after the first time."""
+_OFTEN = 3 * ENOUGH  # times that contents end in the same memories, before they are copied there at once
 _LOCKED = 4  # at most 1 / _LOCKED of the host's memory is locked
 _COPY_THREADS = 16  # one thread copies 12.7 GB/s, eight 33 to 40, sixteen 49 (measured beside H200s)
-_PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
+Ended = Sequence[tuple[Region, int]]
+"""Regions of a buffer, with the masks of the memories where each is valid."""
 HostBytes = Callable[[int], Bytes]
 """A function that makes uninitialised host memory of so many bytes, which starts on a page. Raises MemoryError."""
 
@@ -50,7 +54,7 @@ def _copiers() -> ThreadPoolExecutor:
 
 def copy_bytes(target: Bytes, source: Bytes) -> None:
     """Copy between host arrays of equal length, large ones by several threads (NumPy releases the GIL)."""
-    if len(target) < _PARALLEL_FROM:
+    if len(target) < CHUNK:  # one thread copies faster than several start
         np.copyto(target, source)
     else:
         list(_copiers().map(lambda p: np.copyto(target[p], source[p]), _parts(len(target))))
@@ -58,7 +62,7 @@ def copy_bytes(target: Bytes, source: Bytes) -> None:
 
 def clear_bytes(target: Bytes) -> None:
     """Fill a host array with zeros, a large one by several threads."""
-    if len(target) < _PARALLEL_FROM:
+    if len(target) < CHUNK:
         target.fill(0)
     else:
         list(_copiers().map(lambda p: target[p].fill(0), _parts(len(target))))
@@ -87,14 +91,14 @@ def ram_bytes() -> int:
 
 
 class HostMemory:
-    """Bytes of the host, which may be a caller's (``is_callers``). ``pins``: what keeps them page-locked, by platform;
-    ``moved``: the bytes of them that devices of each other platform have moved."""
+    """Bytes of the host. ``pins``: what keeps them page-locked, by platform; ``moved``: the bytes of them that devices
+    of each other platform have moved."""
 
-    __slots__ = ("data", "is_callers", "moved", "pins")
+    __slots__ = ("data", "moved", "pins")
+    is_callers = False
 
-    def __init__(self, data: Bytes, is_callers: bool = False) -> None:
+    def __init__(self, data: Bytes) -> None:
         self.data = data
-        self.is_callers = is_callers
         self.pins: dict[str, object] = {}
         self.moved: dict[str, int] = {}
 
@@ -106,6 +110,34 @@ class HostMemory:
     def views(self) -> int:
         """Return how many views of its bytes there are, but for its own."""
         return self.references() - _ALONE
+
+
+class CallersMemory(HostMemory):
+    """Pages of a caller's array. ``latest``: the buffer that got a copy of its contents last; ``ended``: where such
+    contents were valid in the end, and ``times``: how often there."""
+
+    __slots__ = ("ended", "latest", "times")
+    is_callers = True
+
+    def __init__(self, data: Bytes) -> None:
+        super().__init__(data)
+        self.latest: BufferKey | None = None
+        self.ended: Ended = ()
+        self.times = 0
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether contents have ended in the same memories again and again."""
+        return self.times == _OFTEN
+
+    def end(self, ended: Ended) -> None:
+        """Note where a buffer was valid in the end that had got a copy of the contents."""
+        if ended == self.ended:
+            self.times = min(self.times + 1, _OFTEN)
+        elif self.times:
+            self.times -= 1
+        else:
+            self.ended = ended
 
 
 _ALONE = HostMemory(np.empty(2, np.uint8)[1:]).references()
@@ -120,20 +152,21 @@ class PageLocks:
         self._lock = Lock()  # threads of slowed devices move host copies, too
         self._nbytes = 0  # bytes that were locked and have not been unlocked but as their owner was freed
         self._freed = deque[int]()  # bytes that were unlocked then
-        self._callers: dict[tuple[int, int], tuple[weakref.ref[Any], HostMemory]] = {}
+        self._callers: dict[tuple[int, int], tuple[weakref.ref[Any], CallersMemory]] = {}
 
     @property
     def nbytes(self) -> int:
         """The bytes that are locked, by any driver."""
         return self._nbytes - sum(self._freed)
 
-    def callers(self, data: Bytes) -> HostMemory | None:
+    def callers(self, data: Bytes) -> CallersMemory | None:
         """Return the pages of a caller's array, with what was moved of them so far. None for little memory, and where
         NumPy does not free it itself: it has to be unlocked before.
 
         While an array is known here, NumPy refuses to resize it in place."""
         owner = data if data.base is None else data.base
-        if len(data) < LARGE or not isinstance(owner, np.ndarray) or not owner.flags.owndata:
+        is_plain = isinstance(owner, np.ndarray) and owner.flags.owndata
+        if len(data) < LARGE or not self._drivers or not is_plain:
             return None
         place = address_of(data), len(data)
         known = self._callers.get(place)
@@ -141,7 +174,7 @@ class PageLocks:
             return known[1]
         begin = place[0] // PAGESIZE * PAGESIZE
         pages = (ctypes.c_ubyte * (-(-(sum(place) - begin) // PAGESIZE) * PAGESIZE)).from_address(begin)
-        memory = HostMemory(np.ctypeslib.as_array(pages), is_callers=True)  # (it does not keep the array)
+        memory = CallersMemory(np.ctypeslib.as_array(pages))  # (it does not keep the array)
         callers, freed = self._callers, self._freed
 
         def unlock(_: object) -> None:

@@ -199,8 +199,9 @@ class Memory:
         for held in self._devices:
             held.rename(source.key, target.key)
 
-    def borrow(self, key: BufferKey, data: Bytes) -> None:
-        """Make the caller's own array the contents; it is read in place until a host copy is needed."""
+    def borrow(self, key: BufferKey, data: Bytes | None) -> None:
+        """Make the caller's own array the contents; it is read in place until a host copy is needed, or (None) given
+        back."""
         self._stored[key].borrowed = data
         self._change()
         for held in self._devices:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Graph
 from manycl.graph.signature import Signature, signature
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST_BIT, DeviceIndex
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
@@ -231,6 +231,9 @@ class GraphCache:
         scalars = () if alone and machine.memories == 1 else found.deciding
         # which bytes the parts of a buffer have, their command graphs know
         masks = tuple([place if isinstance(place, int) else [*zip(*place, strict=True)][1] for place in places])
+        if sent := self._session.buffers.sent:  # from where its contents came, others begin with the host's
+            masks = tuple([HOST_BIT if key in sent else mask for key, mask in zip(found.keys, masks, strict=True)])
+            sent.difference_update(found.keys)
         kind = (policy, *settings, masks, found.structure, self._there[1], self._demanded)
         known = self._known.get((kind, scalars))
         if known is None:

@@ -255,7 +255,8 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     if not is_short and graph.planned_runs < TRIALS and not is_losing and graph.spare > graph.planning:
         return _planned("a plan is tried")
     is_compared = not (is_eager and is_short) and graph.planned_runs > 0
-    is_due = is_compared and graph.since >= min(RETRIED << graph.retries, RARELY)
+    is_hopeless = not is_short and LOSING * min(eager, planned) < max(eager, planned) < inf  # a run would be too long
+    is_due = is_compared and not is_hopeless and graph.since >= min(RETRIED << graph.retries, RARELY)
     cost = abs(eager - planned) if graph.eager_runs else planned
     is_trial = is_due and cost + (graph.planning if is_eager else 0.0) <= graph.spare
     if is_eager is is_trial:  # a plan, because it is quicker or to try it

@@ -45,6 +45,7 @@ from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM
 
 ZERO, ONE = DeviceIndex(0), DeviceIndex(1)
 SHORT, MIDDLE = WORTH / 2, 3 * WORTH
+SLOWER = 0.9 * LOSING * MIDDLE
 
 
 def graph(eager: float = inf, planned: float = inf, **more: object) -> Facts:
@@ -102,6 +103,8 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "never planned, and planning costs too much": (graph(MIDDLE, planning=1.1), ONE),
     "one plan tells little": (graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1), None),
     "one plan suffices to see that it loses": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, planned_runs=1), ONE),
+    "a plan that loses is not tried again": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, since=RARELY), ONE),
+    "eager runs that lose are not tried again": (graph(1.1 * LOSING * MIDDLE, MIDDLE, since=RARELY), None),
     "eager runs have been forgotten": (graph(planned=MIDDLE, eager_runs=TRIALS), None),
 }
 
@@ -176,7 +179,7 @@ def test_whatever_is_known_a_decision_can_be_obeyed(facts: Facts) -> None:
 
 
 def test_the_other_way_is_tried_again_ever_more_rarely() -> None:
-    for eager, planned, other in ((MIDDLE, LONG, None), (LONG, MIDDLE, ONE)):
+    for eager, planned, other in ((MIDDLE, SLOWER, None), (SLOWER, MIDDLE, ONE)):
         for retries in range(12):
             due = min(RETRIED * 2**retries, RARELY)
             before = decide(graph(eager, planned, since=due - 1, retries=retries))
@@ -189,9 +192,9 @@ def test_what_gains_nothing_is_not_tried_again() -> None:
     assert not decide(graph(SHORT, MIDDLE, since=10 * RARELY)).is_trial
 
 
-@pytest.mark.parametrize(("eager", "planned"), [(MIDDLE, LONG), (LONG, MIDDLE)])
+@pytest.mark.parametrize(("eager", "planned"), [(MIDDLE, SLOWER), (SLOWER, MIDDLE)])
 def test_no_trial_costs_more_than_is_to_spare(eager: float, planned: float) -> None:
-    for spare, is_trial in ((LONG - MIDDLE + 1e-9, True), (LONG - MIDDLE - 1e-9, False)):
+    for spare, is_trial in ((SLOWER - MIDDLE + 1e-9, True), (SLOWER - MIDDLE - 1e-9, False)):
         assert decide(graph(eager, planned, since=RARELY, spare=spare)).is_trial is is_trial
 
 
