@@ -10,16 +10,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from contextlib import suppress
-from itertools import repeat
+from collections.abc import Collection, Mapping, Sequence, Set
 from operator import attrgetter
 from typing import Any
 
 from manycl import flags
 from manycl.drivers import last_words
 from manycl.drivers.choice import OpenDevice
-from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
+from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.versions.sequence import is_sequence
@@ -46,7 +44,7 @@ from manycl.run.executor.record import NO_KIND, RunRecord
 from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sequences import Sequences
 from manycl.run.executor.sub_buffers import placed
-from manycl.run.executor.transfers import Moved, TransferLanes, within
+from manycl.run.executor.transfers import Moved, TransferLanes, move, within
 from manycl.run.executor.waits import InterruptMessage, responsive
 from manycl.run.recovery.undo_log import KeptCopies, UndoLog
 from manycl.utilities.interrupts import interruptible
@@ -314,54 +312,15 @@ class Executor:
     def fetch(self, key: BufferKey, parts: Sequence[tuple[int, tuple[Box, ...]]], result: End | None = None) -> None:
         """Copy rows of a buffer (none: all) from devices' memories to the host's copy, or to memory of a ``result``, by
         all links at once, and wait for that; outside a run. Raises RunError."""
-
-        def ends(device: DeviceIndex, nbytes: int | None) -> tuple[Queue, End, End]:
-            target = result
-            if target is None:
-                if nbytes is None:
-                    self.memory.replace(key)  # what the host has is stale
-                target = self.memory.download_target(key, device, nbytes)
-            return self.lanes[device].downloads, target, End(self.memory.on_device(key, device))
-
-        self._move(key, parts, ends, "brought from")
+        if not self._is_over:
+            self.settle()
+        move(self.machine, self.memory, self.lanes, key, parts, result)
 
     def send(self, key: BufferKey, parts: Sequence[tuple[int, tuple[Box, ...]]]) -> None:
         """Copy rows of a buffer (none: all) from the host's bytes to devices' memories, as ``fetch`` does."""
-
-        def ends(device: DeviceIndex, nbytes: int | None) -> tuple[Queue, End, End]:
-            source = self.memory.upload_source(key, device, nbytes)
-            return self.lanes[device].uploads, End(self.memory.on_device(key, device)), source
-
-        self._move(key, parts, ends, "brought to")
-
-    def _move(
-        self,
-        key: BufferKey,
-        parts: Sequence[tuple[int, tuple[Box, ...]]],
-        ends: Callable[[DeviceIndex, int | None], tuple[Queue, End, End]],
-        what: str,
-    ) -> None:
-        sent: list[tuple[Driver, Event]] = []
-        device = DeviceIndex(0)
-        try:
-            if not self._is_over:
-                self.settle()
-            for memory, rows in parts:
-                device = DeviceIndex([*map(_MEMORY, self.machine.devices)].index(memory))
-                lanes = self.lanes[device]
-                queue, target, source = ends(device, sum([box.nbytes for box in rows]) or None)
-                events = lanes.driver.copy(queue, target, source, rows or (Box(0, self.memory.nbytes(key)),), ())
-                sent += zip(repeat(lanes.driver), events, strict=False)
-                lanes.flush(queue)
-            while sent:
-                driver, event = sent.pop(0)
-                driver.wait(event)
-        except DriverError as error:
-            for driver, event in sent:  # they still use the host's memory
-                with suppress(DriverError):
-                    driver.wait(event)
-            name = self.machine.devices[device].name
-            raise RunError(f"{self.memory.name(key)} cannot be {what} {name}: {error}") from None
+        if not self._is_over:
+            self.settle()
+        move(self.machine, self.memory, self.lanes, key, parts, sends=True)
 
     def close(self) -> bool:
         """Stop the threads and wait for the devices, but not for an interrupted run. Return whether memory may be

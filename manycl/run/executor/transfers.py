@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import repeat
 from typing import NamedTuple, Protocol
 
-from manycl.drivers.driver import Driver, End, Event, Queue
+from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
+from manycl.errors import RunError
 from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.region import Box, union
 from manycl.run.commands.backend import FIRST, UPLOADS, Copy, TransferQueue
 from manycl.run.data.memory import Memory
@@ -138,3 +141,44 @@ def within(
     # the box is counted from the source's first byte, and so must be the target
     there, boxes = End(target, task.source_offset - task.target_offset), (Box(task.source_offset, task.nbytes),)
     return lambda queue, after: driver.copy(queue, there, source, boxes, after)[-1]
+
+
+def move(
+    machine: Machine,
+    memory: Memory,
+    lanes: Sequence[Lanes],
+    key: BufferKey,
+    parts: Sequence[tuple[int, tuple[Box, ...]]],
+    result: End | None = None,
+    *,
+    sends: bool = False,
+) -> None:
+    """Copy rows of a buffer (none: all) between the host's bytes and devices' memories (indices), to these if it
+    ``sends``; or to a ``result``. All links are used at once, and waited for. Raises RunError."""
+    sent: list[tuple[Driver, Event]] = []
+    device = DeviceIndex(0)
+    try:
+        for index, rows in parts:
+            device = machine.owner(index)
+            driver, nbytes = lanes[device].driver, sum([box.nbytes for box in rows]) or None
+            if sends:
+                queue, host = lanes[device].uploads, memory.upload_source(key, device, nbytes)
+            else:
+                if result is None and nbytes is None:
+                    memory.replace(key)  # what the host has is stale
+                queue = lanes[device].downloads
+                host = memory.download_target(key, device, nbytes) if result is None else result
+            there = End(memory.on_device(key, device))
+            target, source = (there, host) if sends else (host, there)
+            events = driver.copy(queue, target, source, rows or (Box(0, memory.nbytes(key)),), ())
+            sent += zip(repeat(driver), events, strict=False)
+            driver.flush(queue)
+        while sent:
+            driver, event = sent.pop(0)
+            driver.wait(event)
+    except DriverError as error:
+        for driver, event in sent:  # they still use the host's memory
+            with suppress(DriverError):
+                driver.wait(event)
+        way, name = "to" if sends else "from", machine.devices[device].name
+        raise RunError(f"{memory.name(key)} cannot be brought {way} {name}: {error}") from None
