@@ -67,6 +67,8 @@ class Autotuner:
         self._asked = 0
         self.candidate: Plan | None = None
         """The plan that runs, if it is not the kept one."""
+        self.ahead: Plan | None = None
+        """The policy's next plan, once it was made in the background."""
         self._trial_least, self._trial_runs = inf, 0
         self._cost = 0.0  # seconds that the last planning took
         self._wait, self._runs = FIRST_WAIT, 0  # runs of the kept plan before the next question, and since the last one

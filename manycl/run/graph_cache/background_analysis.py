@@ -94,8 +94,8 @@ class BackgroundAnalysis:
         def work_in_turns() -> None:
             if self._is_closed:
                 return
-            responsive.enter(self)
             try:
+                responsive.enter(self)
                 work()
             finally:
                 responsive.leave(self)
@@ -106,10 +106,10 @@ class BackgroundAnalysis:
         self._worker.submit(work_in_turns)
 
     def close(self) -> None:
-        """Let the thread end when the work that it has begun is done."""
+        """Stop the work: nobody wants its results any more, and other sessions would wait for Python's lock."""
         self._is_closed = True
         if self._worker is not None:
-            self._worker.release()
+            self._worker.stop()
 
     def _look(self, interest: Interest, launches: Sequence[_Sized], build: Build) -> None:
         for launch, sizes in launches:
@@ -126,6 +126,7 @@ def _end_threads() -> None:
     threads. An analysis takes 0.1 s, a plan may take many seconds."""
     for worker in list(_workers):
         worker.stop()
+        worker.close()
 
 
 def _launches(graph: Batch | Graph) -> list[_Sized]:

@@ -8,6 +8,7 @@ A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recogn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 
 from manycl import flags
@@ -84,7 +85,6 @@ class CachedGraph:
             is_asked, free = False, 1
         self._tuner = Autotuner(given, self.budget, is_asked=is_asked, free=free, former=former)
         self._commands: list[KeptCommands] = [] if former is None else self._commands
-        self._ahead: Plan | None = None  # the policy's next plan, once it was made in the background
         self._is_asked_ahead = False  # whether that has begun
 
     @property
@@ -139,7 +139,7 @@ class CachedGraph:
         if plan is None and (former := self._tuner.fallback) is not None and is_long and self._is_own:
             # the fastest plan is followed while another one is made
             self._plan_ahead(graph, self.session.directory.copy)
-            plan = former.plan if self._ahead is None else None
+            plan = former.plan if self._tuner.ahead is None else None
         if plan is not None:
             self._was_other = self._tuner.candidate is not None
             result = self._follow(plan, graph, of)
@@ -181,9 +181,9 @@ class CachedGraph:
             queues=self._queues,
             options=self._options,
             repeated=self._tuner.planned + 1 if self.is_repeated else 0,
-            trial=Trial(self.fallback(graph), self._tuner.rival and self.is_repeated, self._ahead),
+            trial=Trial(self.fallback(graph), self._tuner.rival and self.is_repeated, self._tuner.ahead),
         )
-        self._ahead, self._is_asked_ahead = None, False
+        self._tuner.ahead, self._is_asked_ahead = None, False
         return result
 
     @property
@@ -208,13 +208,9 @@ class CachedGraph:
         if self._is_asked_ahead:
             return
         self._is_asked_ahead, tuner = True, self._tuner
-
-        def then(plan: Plan | None) -> None:
-            if self._tuner is tuner:  # else it is for other devices
-                self._ahead = plan
-
-        asked = self._policy, self._queues, self._options, tuner.planned + 1, tuner.rival, directory(), then
-        self.session.plan_ahead(graph, *asked)
+        asked = self._policy, self._queues, self._options, tuner.planned + 1, tuner.rival, directory()
+        # (not to ``self``: a session that is dropped ends its planning)
+        self.session.plan_ahead(graph, *asked, then=partial(setattr, tuner, "ahead"))
 
     def fallback(self, graph: Graph) -> Fallback | None:
         """Return the fastest plan so far, if another one is tried."""

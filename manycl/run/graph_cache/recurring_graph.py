@@ -152,7 +152,7 @@ class RecurringGraph(CachedGraph):
     @property
     def _planning_now(self) -> float:
         """Seconds that planning takes before the next run; infinite while a plan is made in the background."""
-        if self._tuner.plan is not None or self._ahead is not None:
+        if self._tuner.plan is not None or self._tuner.ahead is not None:
             return 0.0
         return inf if self.thinks and self._eager and self._takes_long else self._planning
 

@@ -190,4 +190,33 @@ def test_a_thread_ends_in_whatever_job_it_is() -> None:
     worker.submit(lambda: ended.append("what is behind it is not done"))
     assert begun.wait(PATIENCE)
     worker.stop()
+    worker.close()
     assert ended == ["it cleans up"]
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
+def test_planning_ends_with_its_session(is_closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the middle of a plan, while the graph that it is for would use it."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(*_: object) -> None:
+        begun.set()
+        try:
+            while True:
+                time.sleep(1e-4)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(background_analysis, "planned", endless)
+    queue = mc.Queue("cpu/2")
+    x = queue.zeros(256, np.int32)
+    PROGRAM.add(queue, x.shape, (16,), x, 3)
+    queue.finish()
+    for known in queue._recurring._known.values():
+        known._plan_ahead(queue.result.graph, queue.session.directory.copy)
+    assert begun.wait(PATIENCE)
+    if is_closed:
+        queue.close()
+    else:
+        del queue, x, known
+    assert ended.wait(PATIENCE)
