@@ -52,12 +52,11 @@ class Worker:
         self._thread.join(timeout=10)
 
     def stop(self) -> None:
-        """Have the thread end at its next step in Python, in whatever job it is, unless that calls this."""
-        if self._thread.is_alive() and not self.is_current():  # (else its id may be another one's by now)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
-            )
-        self.release()
+        """End the thread at its next step in Python, in whatever job it is, and wait for that."""
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
+        )
+        self.close()
 
     def release(self) -> None:
         """Let the thread end after the jobs that were submitted."""

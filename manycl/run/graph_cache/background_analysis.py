@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from weakref import WeakSet
 
@@ -19,6 +20,8 @@ from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
+from manycl.machine import DeviceIndex
+from manycl.model.estimates import Estimates, Wrapped
 from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy
@@ -50,6 +53,18 @@ class Interest:
         self.is_asked = self.is_done = False
 
 
+class _Asking(Wrapped):
+    """Other estimates; whether they are still wanted is asked each time, by a function that raises an error if not."""
+
+    def __init__(self, known: Estimates, ask: Callable[[], None]) -> None:
+        super().__init__(known)
+        self._ask = ask
+
+    def launch(self, node: int, device: DeviceIndex) -> float:
+        self._ask()
+        return self.known.launch(node, device)
+
+
 class BackgroundAnalysis:
     """The background analysis and planning of a session, by a thread of its own, which ends with the process."""
 
@@ -76,10 +91,21 @@ class BackgroundAnalysis:
 
     def plan(self, problem: Problem, policy: StaticPolicy, then: Callable[[Plan | None], None]) -> None:
         """Have a policy solve a problem; ``then`` gets its plan (None: there is none)."""
+        foresee = problem.foresee
+
+        def foreseen(plan: Plan) -> Plan:
+            self._ask()
+            return foresee(plan) if foresee is not None else plan
+
+        asked = replace(
+            problem,
+            estimates=_Asking(problem.estimates, self._ask),
+            foresee=foreseen if foresee is not None else None,
+        )
 
         def work() -> None:
             try:
-                then(planned(problem, policy))
+                then(planned(asked, policy))
             except ManyclError:  # a run that is planned says what is wrong
                 then(None)
             except Exception as error:
@@ -88,14 +114,19 @@ class BackgroundAnalysis:
 
         self._submit(work)
 
+    def _ask(self) -> None:
+        """Raise ManyclError where nobody wants the results any more."""
+        if self._is_closed:
+            raise ManyclError("the session is closed")
+
     def _submit(self, work: Callable[[], object]) -> None:
         """Have the thread do some work, in short turns at Python's lock, so that runs do not wait for it."""
 
         def work_in_turns() -> None:
             if self._is_closed:
                 return
+            responsive.enter(self)
             try:
-                responsive.enter(self)
                 work()
             finally:
                 responsive.leave(self)
@@ -106,13 +137,16 @@ class BackgroundAnalysis:
         self._worker.submit(work_in_turns)
 
     def close(self) -> None:
-        """Stop the work: nobody wants its results any more, and other sessions would wait for Python's lock."""
+        """Let the thread end soon: nobody wants what it has begun, and other sessions' threads would share Python's
+        lock with it."""
         self._is_closed = True
         if self._worker is not None:
-            self._worker.stop()
+            self._worker.release()
 
     def _look(self, interest: Interest, launches: Sequence[_Sized], build: Build) -> None:
         for launch, sizes in launches:
+            if self._is_closed:
+                return
             split = split_of(launch, sizes)
             if isinstance(split, Split):
                 _foresee_ranges(launch, sizes, split, build)
@@ -126,7 +160,6 @@ def _end_threads() -> None:
     threads. An analysis takes 0.1 s, a plan may take many seconds."""
     for worker in list(_workers):
         worker.stop()
-        worker.close()
 
 
 def _launches(graph: Batch | Graph) -> list[_Sized]:

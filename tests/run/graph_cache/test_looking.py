@@ -15,8 +15,10 @@ import pytest
 
 import manycl as mc
 from manycl.graph.graph import Launch
+from manycl.machine import DeviceIndex
 from manycl.plan import splitting
 from manycl.plan.looks import Looks
+from manycl.plan.problem import Problem
 from manycl.run.executor.lanes import Worker
 from manycl.run.graph_cache import background_analysis
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
@@ -190,30 +192,37 @@ def test_a_thread_ends_in_whatever_job_it_is() -> None:
     worker.submit(lambda: ended.append("what is behind it is not done"))
     assert begun.wait(PATIENCE)
     worker.stop()
-    worker.close()
     assert ended == ["it cleans up"]
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
-def test_planning_ends_with_its_session(is_closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asks", ["estimates", "foresee"])
+def test_planning_ends_with_its_session(asks: str, is_closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the middle of a plan, while the graph that it is for would use it."""
     begun, ended = threading.Event(), threading.Event()
 
-    def endless(*_: object) -> None:
+    def endless(problem: Problem, _: object) -> None:
+        plan = problem.all_on(DeviceIndex(0), "one")
         begun.set()
         try:
             while True:
-                time.sleep(1e-4)
+                if asks == "foresee":
+                    problem.foresee(plan)  # type: ignore[misc]
+                else:
+                    problem.estimates.launch(0, DeviceIndex(0))
         finally:
             ended.set()
 
     monkeypatch.setattr(background_analysis, "planned", endless)
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     queue = mc.Queue("cpu/2")
     x = queue.zeros(256, np.int32)
     PROGRAM.add(queue, x.shape, (16,), x, 3)
     queue.finish()
-    for known in queue._recurring._known.values():
-        known._plan_ahead(queue.result.graph, queue.session.directory.copy)
+    (known,) = queue._recurring._known.values()
+    known.is_looked_at = True
+    known._tuner.planned = 2  # then plans are foreseen
+    known._plan_ahead(queue.result.graph, queue.session.directory.copy)
     assert begun.wait(PATIENCE)
     if is_closed:
         queue.close()
