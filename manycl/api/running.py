@@ -19,6 +19,7 @@ from manycl.api.submission import Submission
 from manycl.api.waits import Waits
 from manycl.errors import LaunchError, ManyclError, RunError, anew
 from manycl.graph.copies import Place
+from manycl.graph.graph import DeviceTask
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.graph_cache.learners import Learners, told
@@ -238,14 +239,14 @@ class RunningQueue(Waits):
                 self._follow(run, run.seconds)
             return stream.is_quick and self._recurring.goes_on(stream, self._named)
 
-    def submitting(self) -> tuple[Submission, EagerStream | None]:
+    def submitting(self, task: DeviceTask) -> tuple[Submission, EagerStream | None]:
         """Return the submission that takes commands, and its eager stream, if commands may be given to a device at
-        once."""
+        once. ``task``: one like the command that comes now."""
         enqueued = self.enqueued
-        stream = enqueued.stream or enqueued.open_stream(self)
+        stream = enqueued.stream or enqueued.open_stream(self, task)
         if stream is not None and stream.is_spent:
             enqueued = self.renew()
-            stream = enqueued.stream or enqueued.open_stream(self)
+            stream = enqueued.stream or enqueued.open_stream(self, task)
         return enqueued, stream
 
     def renew(self) -> Submission:
@@ -374,13 +375,14 @@ class RunningQueue(Waits):
                         enqueued.stream.end()
                 enqueued.ended(self, error=RunError("it did not run: its queue has been closed"))
 
-    def begin_stream(self) -> tuple[EagerStream, None] | tuple[None, Decision]:
-        """Return a new eager stream; or None, and why commands are planned. The caller holds the lock."""
+    def begin_stream(self, first: DeviceTask) -> tuple[EagerStream, None] | tuple[None, Decision]:
+        """Return a new eager stream; or None, and why commands are planned. ``first``: one like the first of them. The
+        caller holds the lock."""
         if self._taken or self._failure is not None:
             return None, decide(Facts(need=Need.EARLIER))
         from manycl.run.streams.eager_stream import begun  # what runs is imported with the first queue
 
-        decision = self._recurring.next(self._named)
+        decision = self._recurring.next(self._named, first)
         if decision.device is None:
             return None, decision
         if self._changes != self.session.devices.changes:

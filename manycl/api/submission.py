@@ -15,7 +15,7 @@ from manycl.api.arrays.arrays import Array
 from manycl.api.events import CommandStatus, EventQueue
 from manycl.errors import LaunchError, ManyclError, ResultError, anew
 from manycl.graph.dependences import Batch, GraphBuilder
-from manycl.graph.graph import BufferKey, HostTask, Launch, Node
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask, Launch, Node
 from manycl.graph.horizon import HORIZON, missing
 from manycl.graph.versions.sequence import is_sequence
 from manycl.run.streams.eager_rule import Decision, Facts, Need, decide
@@ -38,7 +38,7 @@ class SubmissionQueue(EventQueue, Protocol):
     lock: threading.RLock
     use_log: Callable[[Session, EagerStream], None]
 
-    def begin_stream(self) -> tuple[EagerStream, None] | tuple[None, Decision]: ...
+    def begin_stream(self, first: DeviceTask) -> tuple[EagerStream, None] | tuple[None, Decision]: ...
     def reach_horizon(self, enqueued: Submission) -> None: ...
 
 
@@ -108,12 +108,13 @@ class Submission:
         to be waited for."""
         return self.stream.moving if self.stream is not None and not self.builder.nodes and not self.reads else None
 
-    def open_stream(self, queue: SubmissionQueue) -> EagerStream | None:
-        """Return the eager stream that takes commands now, or None where they have to be planned."""
+    def open_stream(self, queue: SubmissionQueue, first: DeviceTask) -> EagerStream | None:
+        """Return the eager stream that takes commands now, or None where they have to be planned. ``first``: the one
+        that comes now."""
         if self.stream is None and not self._planned:
             with queue.lock:
                 if self.stream is None and not self.builder.nodes and self._component is None:
-                    self.stream, self.decision = queue.begin_stream()
+                    self.stream, self.decision = queue.begin_stream(first)
                     if self.stream is not None:
                         queue.use_log(queue.session, self.stream)
                     self._planned = self.stream is None
@@ -146,7 +147,7 @@ class Submission:
         need = _need(node) if self._component is None else Need.COMPONENT
         if need is not None or isinstance(node, HostTask):
             self._planned = True
-        elif (stream := self.open_stream(queue)) is not None:
+        elif (stream := self.open_stream(queue, node)) is not None:
             with stream.lock:
                 if stream.is_open and stream.give(node, arrays, after):
                     return True

@@ -50,7 +50,7 @@ def test_sessions_add_to_one_another(tmp_path_factory: pytest.TempPathFactory, s
 
 def test_nothing_is_written_before_there_is_something_to_keep(tmp_path: Path) -> None:
     store = Store(tmp_path / "folder")
-    assert store.load(KEY) == []
+    assert store.load(KEY.text) == []
     assert store.ratios(DEVICE) == {}
     assert store.measurements() == {}
     store.save(store.history())
@@ -230,7 +230,7 @@ def test_a_damaged_file_is_kept_aside_and_a_new_one_begun(tmp_path: Path, conten
     (tmp_path / NAME).write_bytes(contents)
     store = Store(tmp_path)
     with pytest.warns(StoreWarning, match=r"damaged.*kept as models\.sqlite\.damaged-1"):
-        assert store.load(KEY) == []
+        assert store.load(KEY.text) == []
     assert (tmp_path / f"{NAME}.damaged-1").read_bytes() == contents
     save(tmp_path, 1.0)
     assert samples(store) == [1.0]
@@ -264,7 +264,7 @@ def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
     before = (tmp_path / NAME).read_bytes()
     store = Store(tmp_path)
     with pytest.warns(StoreWarning, match="another version"):
-        assert store.load(KEY) == []
+        assert store.load(KEY.text) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
         history = History()

@@ -64,7 +64,7 @@ def test_something_else_in_the_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     store = Store(tmp_path)
     with pytest.warns(StoreWarning, match="unable to open"):
-        assert store.load(KEY) == []
+        assert store.load(KEY.text) == []
     assert store.measurements() == {}
     store.save(learned(1.0))
     assert (tmp_path / NAME).is_dir()

@@ -10,7 +10,7 @@ from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.events import Commands
 from manycl.api.events import Event as QueueEvent
 from manycl.drivers.driver import Allocation, DriverError, Event, Queue
-from manycl.graph.graph import BufferKey, CopyTask, FillTask
+from manycl.graph.graph import BufferKey, CopyTask, DeviceTask, FillTask
 from manycl.run.executor.transfers import within
 from manycl.run.streams.eager_stream import EagerStream
 from manycl.run.streams.stream_state import UNKNOWN, CommandBatch
@@ -32,7 +32,7 @@ class CopyQueue(ArrayQueue, Protocol):
 
     @property
     def preparing(self) -> Mapping[int, Commands]: ...
-    def submitting(self) -> tuple[Commands, EagerStream | None]: ...
+    def submitting(self, task: DeviceTask) -> tuple[Commands, EagerStream | None]: ...
 
 
 class CachedCopy:
@@ -107,7 +107,7 @@ def again(queue: CopyQueue, key: MoveKey, arrays: Sequence[Array]) -> QueueEvent
     copy = queue.moves.get(key)
     if copy is None or queue.preparing:
         return None
-    enqueued, stream = queue.submitting()
+    enqueued, stream = queue.submitting(copy._task)
     if stream is None or not copy.again(queue, stream, arrays):
         return None
     return QueueEvent(queue, enqueued, len(stream.given) - 1)

@@ -18,6 +18,7 @@ from statistics import fmean, median_low
 from typing import NamedTuple
 
 from manycl.analysis.costs.cost import Work
+from manycl.analysis.facts import ProgramFacts
 from manycl.graph.graph import Launch, Version
 from manycl.machine import Device
 from manycl.model.history.imbalance import Imbalances
@@ -59,11 +60,15 @@ def text_hash(source: str, options: tuple[str, ...], included: bytes = b"") -> s
     return hashlib.sha256(text + included).hexdigest()[:24]
 
 
-def kernel_key(chosen: Launch | Version) -> KernelKey:
-    program = chosen.program
-    # a program that includes files is known by its tree, which has them (and the folder they lie in)
+def text_of(program: ProgramFacts) -> str:
+    """Return the hash by which a program is known."""
+    # one that includes files is known by its tree, which has them (and the folder they lie in)
     included = program.tree if "#include" in program.source else b""
-    return KernelKey(text_hash(program.source, program.options, included), chosen.kernel.name, chosen.local_size)
+    return text_hash(program.source, program.options, included)
+
+
+def kernel_key(chosen: Launch | Version) -> KernelKey:
+    return KernelKey(text_of(chosen.program), chosen.kernel.name, chosen.local_size)
 
 
 def identity(device: Device) -> str:
@@ -243,15 +248,15 @@ class Stored(NamedTuple):
     comparisons: tuple[tuple[str, Comparison], ...] = ()  # only with a device's first series
 
 
-Load = Callable[[KernelKey], Iterable[Stored]]
+Load = Callable[[str], Iterable[tuple[KernelKey, Stored]]]
 LoadRatios = Callable[[str], Mapping[KernelKey, float]]
 PRIOR = "prior"
 """The model whose comparisons leave out the launch overhead, and are made once a kernel and device."""
 
 
 class History:
-    """Measurements in memory. They are read from a store when a kernel (``load``), or the ratios of first guesses on a
-    device (``load_ratios``), are asked for the first time.
+    """Measurements in memory. They are read from a store when a program (``load``, by the hash of its text), or the
+    ratios of first guesses on a device (``load_ratios``), are asked for the first time.
 
     Devices are named by their :func:`identity`.
     """
@@ -260,6 +265,7 @@ class History:
         self._load = load
         self._load_ratios = load_ratios
         self._kernels: dict[KernelKey, _Kernel] = {}
+        self._texts = set[str]()  # of programs that were read
         self._ratios: dict[str, dict[KernelKey, float]] = {}
         self._run = 0
         self.unable: set[tuple[KernelKey, str]] = set()
@@ -331,13 +337,19 @@ class History:
             for device, here in kernel.devices.items():
                 yield key, device, here
 
+    def recall(self, text: str) -> None:
+        """Read what the store has of a program's kernels, unless that has been done."""
+        if self._load is not None and text not in self._texts:
+            self._texts.add(text)
+            for key, stored in self._load(text):
+                kernel = self._kernels.setdefault(key, _Kernel())
+                kernel.devices.setdefault(stored.device, OnDevice()).restore(stored)
+
     def _kernel(self, key: KernelKey) -> _Kernel:
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[key] = _Kernel()
-            if self._load is not None:
-                for stored in self._load(key):
-                    kernel.devices.setdefault(stored.device, OnDevice()).restore(stored)
+            self.recall(key.text)
+            kernel = self._kernels.setdefault(key, _Kernel())
         return kernel
 
 

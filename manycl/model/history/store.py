@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from manycl import flags
 from manycl.model.history import store_rows
-from manycl.model.history.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape, Stored
+from manycl.model.history.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape
 from manycl.model.history.store_rows import KernelSeries as KernelSeries
 from manycl.model.occupancy import RANGES
 from manycl.utilities.runtime_folder import lasting_folder
@@ -63,10 +63,10 @@ class Store:
 
     # for sessions
 
-    def load(self, key: KernelKey) -> list[Stored]:
-        """Return all series of one kernel, for :class:`manycl.model.history.history.History`."""
-        where = "WHERE kernel.text = ? AND kernel.name = ? AND kernel.local = ?"
-        return [r.stored for r in self._rows(where, (key.text, key.kernel, _sizes(key.local_size)))]
+    def load(self, text: str) -> list[KernelSeries]:
+        """Return all series of a program's kernels, for :class:`manycl.model.history.history.History`. ``text``: the
+        hash of the program's text."""
+        return self._rows("WHERE kernel.text = ?", (text,))
 
     def ratios(self, device: str) -> dict[KernelKey, float]:
         """Return measured time over first guess for every kernel that ran on a device."""

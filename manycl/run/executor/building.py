@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from manycl.analysis.facts import ProgramFacts
@@ -29,9 +29,10 @@ def build_now(program: ProgramFacts) -> None:
 class Builder:
     """A builder of graphs' programs. It remembers the last graph, which nearly always comes again."""
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: Programs, recall: Callable[[ProgramFacts], None]) -> None:
         global _newest
         self._programs = programs
+        self._recall = recall  # reads what was measured of a program
         self._built: tuple[Graph, tuple[DeviceIndex, ...]] | None = None
         _newest = weakref.ref(self)
 
@@ -46,6 +47,8 @@ class Builder:
         self._programs.build_everywhere(program)
         bounds.recall(program)
         trips.recall(program)
+        if len(self._programs.devices) > 1:  # first commands are decided by it
+            self._recall(program)
 
     def unable(self, graph: Graph, lowered: Lowered) -> Iterator[tuple[Version, DeviceIndex, str]]:
         """Yield the versions that ranges of a plan's launches shall run on devices that cannot run them: version,

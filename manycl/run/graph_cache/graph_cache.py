@@ -21,7 +21,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import Graph
+from manycl.graph.graph import DeviceTask, Graph
 from manycl.graph.signature import Signature, signature
 from manycl.machine import HOST_BIT, DeviceIndex
 from manycl.plan import policies
@@ -108,12 +108,12 @@ class GraphCache:
                 self._look(known, seconds, lambda: known.graph)
         self._follow(known)
 
-    def next(self, policy: str) -> Decision:
+    def next(self, policy: str, first: DeviceTask | None = None) -> Decision:
         """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked
-        for."""
+        for. ``first``: the first of them (None: it is not there yet)."""
         if self._unread is not None:
             self._note_last(*self._unread)
-        (foreseen, self._foreseen), decided = (self._foreseen, None), self._decided
+        (foreseen, self._foreseen), decided, session = (self._foreseen, None), self._decided, self._session
         if self._seen != policy or self._version != self._events.version:
             self._seen = policy
             self._look_around()
@@ -122,9 +122,16 @@ class GraphCache:
         elif decided is not None and (decided.lasts or (decided.is_settled and self._is_repeated(decided.within))):
             return decided
         last = self._last if self._policy == policy else None
-        self._expected = known = last.then() if last is not None and last.then is not None else None
+        known = last.then() if last is not None and last.then is not None else None
+        if known is None and last is not None and last.begins_with(first):
+            known = last
+        self._expected = known
         if known is None:
-            self._decided = decide(Facts(policy, None, *self._there, False, self._fresh))
+            facts = Facts(policy, None, *self._there, False, self._fresh)
+            if facts.devices > 1 and facts.gpu is None and facts.fastest is not None:
+                fastest = session.machine.devices[facts.fastest]
+                facts = facts._replace(first=session.models.took(first, fastest))
+            self._decided = decide(facts)
         else:
             is_asked = bool(self._demanded) and known.is_looked_at
             is_awaited = is_asked and known.is_awaited(self._session.machine)
@@ -159,7 +166,7 @@ class GraphCache:
         if decision.device == stream.device:
             stream.why = decision
             return True
-        self._foreseen = decision
+        self._foreseen = decision if self._expected is not None else None  # else the first command may tell
         return False
 
     def rests(self, device: DeviceIndex) -> bool:
@@ -190,12 +197,13 @@ class GraphCache:
                 places = map(run.found.__getitem__, found.keys)
                 known = self._find(run.enqueued, found, places, policy, queues, options)
         if known is not None:
-            if not known.runs:
+            if is_new := not known.runs:
                 self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]
             known.ran_eagerly(run, seconds)
             run.known = weakref.ref(known)
-            self._look(known, seconds, lambda: run.enqueued)
-            known.plan_ahead(run)
+            if self._demanded or not gains_nothing(known.quickest, is_new):
+                self._look(known, seconds, lambda: run.enqueued)
+                known.plan_ahead(run)
         self._follow(known)
 
     def _look(self, known: RecurringGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:

@@ -6,12 +6,12 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from math import inf
-from operator import is_
+from operator import is_, itemgetter
 from statistics import median_low
 
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import DeviceTask, Graph, Launch
+from manycl.graph.graph import DeviceTask, Graph, Launch, ndrange
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
@@ -22,9 +22,11 @@ from manycl.run.engine.trial import Fallback
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph, is_worth_planning
+from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph, gains_nothing, is_worth_planning
 from manycl.run.streams.stream_state import Given
 from manycl.utilities.kept import ENOUGH, MANY
+
+_task = itemgetter(0)  # of a command that was given
 
 
 class RecurringGraph(CachedGraph):
@@ -138,12 +140,24 @@ class RecurringGraph(CachedGraph):
         self.runs, self._alone = self.runs + 1, self._alone + 1
         self._eager.append(seconds)
         self.latest = seconds
-        self._device, self._given_last = run.device, [task for task, _, _ in run.given]
+        self._device, self._given_last = run.device, list(map(_task, run.given))
+
+    def begins_with(self, first: DeviceTask | None) -> bool:
+        """Return whether its runs on one device were short, and its first command is a launch like this one."""
+        if not isinstance(first, Launch) or not gains_nothing(self.quickest):
+            return False
+        own = next(iter(self._given_last or (self.graph.nodes if self.graph is not None else ())), None)
+        return isinstance(own, Launch) and own.kernel is first.kernel and ndrange(own) == ndrange(first)
 
     def is_like(self, given: Sequence[Given]) -> bool:
         """Return whether commands are those of its last eager run, on any buffers."""
         last = self._given_last
-        return len(given) == len(last) and all(map(is_, last, [task for task, _, _ in given]))
+        return len(given) == len(last) and all(map(is_, last, map(_task, given)))
+
+    @property
+    def quickest(self) -> float:
+        """Seconds of the fastest of its last runs on one device."""
+        return min(self._eager, default=inf)
 
     @property
     def _least_planned(self) -> float:
@@ -166,6 +180,7 @@ class RecurringGraph(CachedGraph):
             self.then is not None and self.then() is self,
             self.latest,
             median_low(self._eager) if self._eager else inf,
+            self.quickest,
             self._alone,
             self._least_planned,
             self._several,

@@ -78,7 +78,7 @@ class DeviceSet:
         self._profile = profile
         for learning in (False, True):  # make the queues of both kinds now, if both will be wanted
             self.use_clocks(learning)
-        self.builder = Builder(self.backend.programs)
+        self.builder = Builder(self.backend.programs, models.recall)
         self.used = DevicesInUse(self.events)
         """The devices that the run under way uses."""
         self.lock = threading.RLock()
@@ -98,7 +98,7 @@ class DeviceSet:
         self.machine = self.models.on(self._in_use)
         self.changes += 1
         self.events.restrict()
-        self.builder = Builder(self.backend.programs)
+        self.builder = Builder(self.backend.programs, self.models.recall)
         return self.machine
 
     @property

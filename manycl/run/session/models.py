@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Protocol
 
 from manycl import flags
-from manycl.graph.graph import Graph, Launch
+from manycl.analysis.facts import ProgramFacts
+from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Device, DeviceIndex, Machine
-from manycl.model.history.history import History, KernelKey, Shape, identity, kernel_key, share_key
+from manycl.model.history.history import History, KernelKey, Shape, identity, kernel_key, share_key, text_of
 from manycl.model.history.imbalance import Imbalances
 from manycl.model.history.learning import learn
 from manycl.model.history.measured import Measurements, on_machine, together
@@ -77,6 +79,19 @@ class Models:
         if self._store is not None:
             for subject, values in found.items():
                 self._store.measured(subject, values)
+
+    def recall(self, program: ProgramFacts) -> None:
+        """Read what was measured of a program's kernels."""
+        self.history.recall(text_of(program))
+
+    def took(self, task: DeviceTask | None, device: Device) -> float:
+        """Return the seconds that a command took on such a device in earlier sessions, or before something was planned
+        in this one; infinite where that is not known."""
+        if not isinstance(task, Launch) or task.versions:
+            return inf
+        here = self.history.on(kernel_key(task), identity(device))
+        series = here.series.get(Shape(task.global_size, work_of(task, task).f)) if here is not None else None
+        return series.typical * device.slowdown if series is not None and series.count else inf
 
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps its

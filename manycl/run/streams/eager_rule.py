@@ -28,12 +28,11 @@ NEWS = 4
 TRIALS = 2
 """The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
 RECENT = 5
-"""The number of last runs of each way whose median is its time: two may have been disturbed; our own choice."""
+"""The number of last runs of each way whose median is its time: two may have been disturbed. After so many eager runs,
+those of a short graph are not examined one by one; our own choice."""
 RETRIED, RARELY = 4, 4096
 """The number of runs of one way after which the other one is tried again (RETRIED), if that is affordable; doubled each
 time up to RARELY. The first runs of each way are slow, as memory is cold; our own choice."""
-SETTLED = 32
-"""The number of eager runs from which those of a short graph are not examined one by one; our own choice."""
 SEVERAL = 256
 """The most commands, and transfers, of a stream that goes on: it keeps an event of each. Ending it and beginning
 another one takes some 40 us (docs/decisions/16-eager-streams.md)."""
@@ -81,8 +80,9 @@ class MeasuredGraph(NamedTuple):
 
     ``device`` can run all of it, as far as is known; not if some of its commands ``stays`` to be planned. ``eager``,
     ``planned``: of a typical run of each way, planning apart where a plan is kept; runs that were planned with all
-    commands on one device count as eager ones. ``eager_runs``, ``planned_runs``: how many there were. ``latest``: of
-    its last run. ``is_analysed``: whether it is known how its launches may be divided. ``spare``: what trials may cost
+    commands on one device count as eager ones; ``quickest``: of the last of these, which something else may disturb.
+    ``eager_runs``, ``planned_runs``: how many there were. ``latest``: of its last run. ``is_analysed``: whether it is
+    known how its launches may be divided. ``spare``: what trials may cost
     (:class:`~manycl.run.graph_cache.autotuner.TrialBudget`), and ``planning``: what planning takes. ``repeats``:
     whether it followed itself. ``since``: the runs since the other way was tried, and ``retries``: how often it was.
     """
@@ -93,6 +93,7 @@ class MeasuredGraph(NamedTuple):
     repeats: bool = False
     latest: float = 0.0
     eager: float = inf
+    quickest: float = inf
     eager_runs: int = 0
     planned: float = inf
     planned_runs: int = 0
@@ -123,7 +124,8 @@ class Facts(NamedTuple):
     ``gpu``: the first one that is waited for by polling; ``fastest``: the one with the highest peak. ``is_demanded``:
     whether other processes ask for devices; ``is_mortal``: whether devices may be lost. ``is_awaited``: whether others
     would wait for a run of the graph, which may run in packets. ``fresh``: seconds and number of commands of the last
-    new graphs.
+    new graphs. ``first``: seconds that the first command of an unknown graph took before; infinite where it is not
+    known.
     """
 
     policy: str = "auto"
@@ -138,6 +140,7 @@ class Facts(NamedTuple):
     fresh: tuple[tuple[float, int], ...] = ()
     graph: MeasuredGraph | None = None
     stream: Stream | None = None
+    first: float = inf
 
 
 class Decision(NamedTuple):
@@ -163,14 +166,15 @@ class Decision(NamedTuple):
         return [f"{self.way.value}: {self.reason}"]
 
 
-def gains_nothing(seconds: float) -> bool:
-    """Return whether a run of so many seconds is too short for a plan to pay."""
-    return seconds < WORTH
+def gains_nothing(seconds: float, is_new: bool = False) -> bool:
+    """Return whether a run of so many seconds is too short for a plan to pay. ``is_new``: it had code and memory to
+    make, so the next ones take less."""
+    return seconds < (LONG if is_new else WORTH)
 
 
 def is_worth_planning(graph: MeasuredGraph) -> bool:
     """Return whether a plan of a graph that runs eagerly is to be made in the background, so that it can be tried."""
-    return graph.is_analysed and not gains_nothing(graph.eager) and graph.planned_runs < TRIALS
+    return graph.is_analysed and not gains_nothing(graph.quickest) and graph.planned_runs < TRIALS
 
 
 def decide(facts: Facts) -> Decision:
@@ -240,12 +244,14 @@ def _unknown(facts: Facts) -> Decision:
         )  # (a plan of one command only says which device has it)
         if are_short and facts.fastest is not None:
             return _eager("new graphs were short, each time", facts.fastest)
+        if gains_nothing(facts.first) and facts.fastest is not None:
+            return _eager("its first command is short", facts.fastest)
     return _planned("nothing is known of it")
 
 
 def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     """Return how a graph runs that has run before and may be given to a device."""
-    eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.eager)
+    eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.quickest)
     is_eager = eager <= planned
     if graph.eager_runs < TRIALS and not (graph.is_analysed and LONG <= planned < inf):
         return _eager("it is tried without a plan", device)
@@ -266,5 +272,5 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
         reason = "eager runs are tried again"
     else:
         reason = "it is too short for a plan to gain anything" if is_short else "eager runs take less time"
-    is_settled = is_short and not is_trial and graph.repeats and graph.eager_runs >= SETTLED
+    is_settled = is_short and not is_trial and graph.repeats and graph.eager_runs >= RECENT
     return _eager(reason, device, is_settled, False, is_compared, is_trial)

@@ -321,7 +321,7 @@ def test_with_one_device_other_scalars_need_no_other_plan(asked: list[int]) -> N
 
 
 def test_with_several_devices_scalars_are_part_of_the_graph(asked: list[int]) -> None:
-    with mc.Queue("cpu/2") as queue:
+    with planned("cpu/2") as queue:
         for n in range(3):
             x = queue.zeros(COUNT, np.int32)
             PROGRAM.add(queue, (COUNT,), (GROUP,), x, n)

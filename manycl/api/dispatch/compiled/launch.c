@@ -293,7 +293,7 @@ static int find(struct launching *at, object *kernel, object *global_size, objec
     object *entry = question ? hold(held, kept(PyDict_GetItemWithError(launches, question))) : NULL;
     if (!entry || entry->type != entry_type) return 0;
     at->entry = (struct entry *)entry;
-    return find_log(at) || (done(call(at->queue, name_submitting, NULL, NULL, NULL)) && find_log(at));
+    return find_log(at) || (done(call(at->queue, name_submitting, at->entry->task, NULL, NULL)) && find_log(at));
 }
 
 /* The event of a launch like one before; NULL with no error set where Python has to look. */
