@@ -15,7 +15,8 @@ class Reduction(StrEnum):
       its computation copies from there exactly the elements that the range wrote (MKMD, Section 2.2);
     - DIFFERENCE: they interleave, and there is no such kernel; or groups change the same integers by atomic operations
       that may come in any order. Ranges in other memories work on a copy. Every byte of it that differs from the old
-      contents is then taken over; where there is an operation, the change is done to the original.
+      contents is then taken over; where there is an operation, the copy begins with its neutral element, and goes to
+      the original by it.
     """
 
     NONE = "none"

@@ -1,32 +1,33 @@
-"""The difference merge: what one device changed in its copy of a buffer is brought into another copy.
+"""The merges of what devices wrote in copies of a buffer of their own.
 
-For buffers whose written elements nothing else tells: every element of ``src`` that differs from ``old``, which is
-what both copies held before, goes to ``dst``. With an operation other than ``copy`` it goes there as a commutative
-atomic would: sums are added up, bits united. An element that a device wrote with the value that it had is not seen
-to be written; it also needs no merging, as long as no two devices write one element otherwise than by the operation.
-MKMD (section 2.2) describes comparing as the alternative to the merge kernel (:mod:`manycl.analysis.texts.merge`).
+Of buffers whose written elements nothing else tells, every element of ``src`` that differs from ``old``, which is what
+both copies held before, goes to ``dst`` (``copy``). An element that a device wrote with the value that it had is not
+seen to be written; it also needs no merging, as long as no two devices write one element. MKMD (section 2.2) describes
+comparing as the alternative to the merge kernel (:mod:`manycl.analysis.texts.merge`).
+
+Of buffers that devices change by commutative atomic operations only, ``src`` held the operation's neutral element
+before, and goes to ``dst`` by the operation: sums are added up, bits united.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-BLOCK = 16  # bytes that a work-item merges
+BLOCK = 16  # bytes that a work-item copies
 
 _RESULTS = {
-    "copy": "s",
-    "add": "d + (s - o)",
-    "min": "min(d, s)",
-    "max": "max(d, s)",
-    "and": "d & s",
-    "or": "d | s",
-    "xor": "d ^ (s ^ o)",
+    "add": "d[i] + s[i]",
+    "min": "min(d[i], s[i])",
+    "max": "max(d[i], s[i])",
+    "and": "d[i] & s[i]",
+    "or": "d[i] | s[i]",
+    "xor": "d[i] ^ s[i]",
 }
-OPERATIONS = tuple(_RESULTS)
+OPERATIONS = ("copy", *_RESULTS)
 _SIZES = {"uchar": 1, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8}
 _INTEGERS = ("int", "uint", "long", "ulong")  # what OpenCL C has atomics for
 
-_TEXT = """\
+_COPY = """\
 kernel void @K(global uchar *dst, global const uchar *src, global const uchar *old, ulong begin, ulong bytes) {
     ulong first = (ulong)get_global_id(0) * 16;
     if (first >= bytes) return;
@@ -48,7 +49,7 @@ kernel void @K(global uchar *dst, global const uchar *src, global const uchar *o
         }
         d = as_@V(vload16(0, rest[0])); s = as_@V(vload16(0, rest[1])); o = as_@V(vload16(0, rest[2]));
     }
-    d = s != o ? @R : d;
+    d = s != o ? s : d;
     if (left >= 16 && aligned) *(global @V *)dst = d;
     else if (left >= 16) vstore16(as_uchar16(d), 0, dst);
     else {
@@ -59,14 +60,25 @@ kernel void @K(global uchar *dst, global const uchar *src, global const uchar *o
 """
 
 
+_APPLY = """\
+kernel void @K(global uchar *dst, global const uchar *src, ulong begin, ulong bytes) {
+    ulong i = get_global_id(0);
+    global @V *d = (global @V *)(dst + begin);
+    global const @V *s = (global const @V *)(src + begin);
+    if (i < bytes / sizeof(@V)) d[i] = @R;
+}
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class DifferenceMerge:
     """An OpenCL C 1.2 program that merges two copies of a buffer, without build options.
 
-    Its kernel ``kernel`` takes five arguments: ``dst`` (buffer, read and written), ``src`` and ``old`` (buffers, only
-    read), ``begin`` and ``bytes`` (ulong): from which of their bytes on to merge how many. It runs in one dimension,
-    with any local size and at least :meth:`work_items` work-items; more do nothing. The copies must not overlap.
-    Where ``bytes`` is no multiple of the element's size, the bytes that are left over count as one more element.
+    Its kernel ``kernel`` takes ``dst`` (buffer, read and written), ``src`` and, where the operation is ``copy``,
+    ``old`` (buffers, only read), ``begin`` and ``bytes`` (ulong): from which of their bytes on to merge how many. It
+    runs in one dimension, with any local size and at least :meth:`work_items` work-items; more do nothing. The copies
+    must not overlap. Where ``bytes`` is no multiple of the element's size, the bytes that are left over count as one
+    more element of a copy; by an operation they are not merged.
     """
 
     source: str
@@ -76,7 +88,15 @@ class DifferenceMerge:
 
     def work_items(self, count: int) -> int:
         """How many work-items merge ``count`` bytes."""
-        return -(-count // BLOCK)
+        return -(-count // (BLOCK if self.operation == "copy" else _SIZES[self.element]))
+
+    @property
+    def neutral(self) -> bytes:
+        """The bytes of an element that the operation (not ``copy``) leaves any other one as it is with."""
+        bits = 8 * _SIZES[self.element]
+        least = 0 if self.element.startswith("u") else -(1 << bits - 1)
+        value = {"min": least + (1 << bits) - 1, "max": least, "and": -1}.get(self.operation, 0)
+        return (value % (1 << bits)).to_bytes(bits // 8, "little")
 
 
 def difference_merge(operation: str = "copy", element: str = "uchar") -> DifferenceMerge:
@@ -86,13 +106,15 @@ def difference_merge(operation: str = "copy", element: str = "uchar") -> Differe
     a whole. The others take what OpenCL C has atomics for, ``int``, ``uint``, ``long`` and ``ulong``; ``add`` stands
     for subtractions, increments and decrements too, and wraps around. Raises ValueError for others.
     """
-    if operation not in _RESULTS:
+    if operation not in OPERATIONS:
         raise ValueError(f"no operation to merge with: {operation} (there are {', '.join(OPERATIONS)})")
     allowed = tuple(_SIZES) if operation == "copy" else _INTEGERS
     if element not in allowed:
         raise ValueError(f"elements of type {element} cannot be merged by {operation} (but {', '.join(allowed)} can)")
-    wraps = operation == "add"  # signed sums must not overflow
-    vector = f"{'u' if wraps and element in ('int', 'long') else ''}{element}{BLOCK // _SIZES[element]}"
     kernel = f"manycl_difference_{operation}_{element}"
-    text = _TEXT.replace("@V", vector).replace("@R", _RESULTS[operation]).replace("@K", kernel)
-    return DifferenceMerge(text, kernel, operation, element)
+    if operation == "copy":
+        text = _COPY.replace("@V", f"{element}{BLOCK // _SIZES[element]}")
+    else:  # (signed sums must not overflow)
+        vector = f"u{element}" if operation == "add" and element in ("int", "long") else element
+        text = _APPLY.replace("@V", vector).replace("@R", _RESULTS[operation])
+    return DifferenceMerge(text.replace("@K", kernel), kernel, operation, element)

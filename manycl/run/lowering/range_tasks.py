@@ -26,7 +26,7 @@ from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.declared_access import divided
-from manycl.run.lowering.ranges import launches_of
+from manycl.run.lowering.ranges import launches_of, merge_of
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Step
 from manycl.run.tiling.limits import stores
 from manycl.run.tiling.time_skewing import Column, TimeTile
@@ -333,29 +333,35 @@ class _Drafting:
         division, home = cut.division, cut.home
         ordered = [k for k in division.launch.writes if k in keys]
         before: list[RangeTask] = []
-        old: dict[BufferKey, BufferKey] = {}
         partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
+        merges: list[tuple[BufferKey, BufferKey, list[BufferKey], tuple[int, int]]] = []
         operations = {k: made.operation for k, made in division.operations.items()}
         methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in ordered}
         for k in ordered:
-            extent = division.extent(k)
-            before += self._cleared(cut, k, extent, methods[k])
-            old[k] = self._temporary(k)
-            before.append(self._copied(cut, home, k, old[k], extent, methods[k]))
+            extent, method = division.extent(k), methods[k]
+            old = [] if k in operations else [self._temporary(k)]  # else copies begin with neutral elements
+            for same in old:
+                before += self._cleared(cut, k, extent, method)
+                before.append(self._copied(cut, home, k, same, extent, method))
             for m, a in cut.elsewhere.items():
-                partial[m][k] = self._temporary(k)
-                before.append(self._copied(cut, a, k, partial[m][k], extent, methods[k]))
+                copy = partial[m][k] = self._temporary(k)
+                if old:
+                    before.append(self._copied(cut, a, k, copy, extent, method))
+                else:
+                    changed = union(x[k].writes for x, at in zip(cut.found, cut.memories, strict=True) if at == m)
+                    extent = (changed or Region.span(*division.extent(k))).hull
+                    before.append(self._filled(cut, a, copy, merge_of(division, k).neutral, *extent, method))
+                merges.append((k, copy, old, extent))
         method = ", ".join(dict.fromkeys(methods[k] for k in ordered))
         drafts = self._ranges(cut, method, partial)
         after = []
-        for k in ordered:
-            for mine in partial.values():
-                everything = Region.span(*division.extent(k))
-                read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)
-                touched = {mine[k]: read, old[k]: read, k: written}
-                step = Step(cut.node, COMBINE, method=methods[k])
-                merge = launches_of(division).difference(k, mine[k], old[k])
-                after.append(RangeTask(step, merge, home.device, home.queue, touched))
+        for k, copy, old, extent in merges:
+            everything = Region.span(*extent)
+            read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)
+            touched = {**dict.fromkeys((copy, *old), read), k: written}
+            step = Step(cut.node, COMBINE, method=methods[k])
+            merge = launches_of(division).difference(k, copy, old, extent)
+            after.append(RangeTask(step, merge, home.device, home.queue, touched))
         return _rounds(before, drafts, after)
 
     def _temporary(self, key: BufferKey) -> BufferKey:
@@ -385,13 +391,17 @@ class _Drafting:
             raise PolicyError(
                 f"{cut.division.launch.name} cannot be split: {len(gaps)} parts of what it writes are undefined"
             )
-        drafts = []
-        for start, end in gaps:
-            step = Step(cut.node, CLEAR, method=method)
-            buffer, name = Buffer(key, self.sizes[key]), f"clear for {cut.division.launch.name}"
-            clear = fill_task(buffer, b"\0", end - start, target_offset=start, name=name)
-            drafts.append(RangeTask(step, clear, cut.home.device, cut.home.queue, access_of(clear, self.sizes)))
-        return drafts
+        return [self._filled(cut, cut.home, key, b"\0", start, end, method) for start, end in gaps]
+
+    def _filled(
+        self, cut: _Cut, a: Assignment, key: BufferKey, element: bytes, start: int, end: int, method: str
+    ) -> RangeTask:
+        """Return a task that fills some bytes of a buffer with as many elements as lie there."""
+        nbytes = (end - start) // len(element) * len(element)
+        buffer, name = Buffer(key, self.sizes[key]), f"clear for {cut.division.launch.name}"
+        clear = fill_task(buffer, element, nbytes, target_offset=start, name=name)
+        step = Step(cut.node, CLEAR, method=method)
+        return RangeTask(step, clear, a.device, a.queue, access_of(clear, self.sizes))
 
 
 def _rounds(before: list[RangeTask], ranges: list[RangeTask], after: list[RangeTask]) -> list[RangeTask]:

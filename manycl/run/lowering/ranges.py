@@ -21,6 +21,7 @@ from manycl.group_range import GROUP, GroupRange
 from manycl.utilities.kept import MANY, Kept
 
 if TYPE_CHECKING:
+    from manycl.analysis.texts.difference import DifferenceMerge
     from manycl.analysis.texts.rewrite import SubKernel
 
 
@@ -189,19 +190,24 @@ class RangeLaunches:
     def _parsed(self, sub: SubKernel) -> ProgramFacts:
         return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
 
-    def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
-        """Return a launch that does to a buffer, as far as the divided launch may touch it, what was done to its copy
-        ``partial``; ``old`` has the contents of both before that."""
-        from manycl.analysis.texts.difference import difference_merge  # few programs need it
-
-        division = self.division
-        operation, element = division.operations.get(key, Atomic("copy", "uchar"))
-        merge = difference_merge(operation, element)
-        low, high = division.extent(key)
+    def difference(
+        self, key: BufferKey, partial: BufferKey, old: Sequence[BufferKey], extent: tuple[int, int]
+    ) -> Launch:
+        """Return a launch that does to some bytes of a buffer, ``extent``, what was done to its copy ``partial``.
+        ``old``: the buffer, if any, that has the contents of both before that (else the copy had neutral elements)."""
+        division, merge = self.division, merge_of(self.division, key)
+        low, high = extent
         nbytes = high - low
-        args = (BufferArg(key), BufferArg(partial), BufferArg(old), _ulong(low), _ulong(nbytes))
-        name = f"merge {division.launch.name} ({operation})"
+        args: tuple[Argument, ...] = *map(BufferArg, (key, partial, *old)), _ulong(low), _ulong(nbytes)
+        name = f"merge {division.launch.name} ({merge.operation})"
         return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
+
+
+def merge_of(division: Division, key: BufferKey) -> DifferenceMerge:
+    """Return how copies of a buffer that a divided launch writes are merged."""
+    from manycl.analysis.texts.difference import difference_merge  # few programs need it
+
+    return difference_merge(*division.operations.get(key, Atomic("copy", "uchar")))
 
 
 class HostRangeLaunches(RangeLaunches):
@@ -235,7 +241,9 @@ class SourcelessLaunches(HostRangeLaunches):
     def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
         return self._named(f"merge {self.division.launch.name} {groups}")
 
-    def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
+    def difference(
+        self, key: BufferKey, partial: BufferKey, old: Sequence[BufferKey], extent: tuple[int, int]
+    ) -> Launch:
         return self._named(f"merge {self.division.launch.name} (copy)")
 
     def _named(self, name: str) -> Launch:

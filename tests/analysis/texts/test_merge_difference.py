@@ -109,15 +109,18 @@ def test_what_lies_behind_is_left_alone(name: str, count: int) -> None:
 def test_atomics_of_two_devices_come_together(name: str, operation: str, element: str) -> None:
     random, kind = np.random.default_rng(9), KINDS[element]
     merge, together = difference_merge(operation, element), TOGETHER[operation]
+    neutral = np.frombuffer(merge.neutral, kind)
     for count in (1, 2, 5, 31):
-        old, mine, theirs = (random.integers(0, 256, count * np.dtype(kind).itemsize, np.uint8) for _ in range(3))
-        o, m, t = old.view(kind), mine.view(kind).copy(), theirs.view(kind).copy()
+        dst, theirs = (random.integers(0, 256, count * np.dtype(kind).itemsize, np.uint8).view(kind) for _ in range(2))
         with np.errstate(over="ignore"):
-            dst, src, expected = together(o, m), together(o, t), together(together(o, m), t)
-        src[::4] = o[::4]  # not touched there
+            src = together(neutral, theirs)
+            src[::4] = neutral  # not touched there
+            expected = together(dst, theirs)
+        assert np.array_equal(src[1:2], theirs[1:2])
         expected[::4] = dst[::4]
-        for shift in (0, np.dtype(kind).itemsize):
-            assert np.array_equal(run(name, merge, [dst, src, o], o.nbytes, shift).view(kind), expected)
+        for shift, more in ((0, 5), (np.dtype(kind).itemsize, 0)):
+            after = run(name, merge, [dst, src], dst.nbytes, shift, more)
+            assert np.array_equal(after.view(kind), expected)
 
 
 def test_what_cannot_be_merged() -> None:
