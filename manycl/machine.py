@@ -143,10 +143,11 @@ class Routes:
         return ()
 
     def nearest(self, memories: Collection[int], target: int) -> int:
-        """Return from which of the memories that have bytes these come to another one: with the fewest transfers."""
+        """Return from which of the memories that have bytes these come to another one: with the fewest transfers;
+        of such from the first: where they were made, so that not all that is made in several goes through one."""
         if HOST in memories and target not in self._far and target not in memories:
             return HOST  # (as on nearly all machines: from there it is one transfer to any memory)
-        return min(memories, key=lambda memory: (len(self.between(memory, target)), memory))
+        return min(memories, key=lambda memory: len(self.between(memory, target)))
 
     def _hops(self, source: int, device: DeviceIndex) -> tuple[Hop, ...]:
         ways = [

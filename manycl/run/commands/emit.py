@@ -38,7 +38,8 @@ class Emitter(Copies):
         super().__init__(subject)
         self._overwritten = subject.overwritten
         self._queues = queues
-        self._ways: dict[tuple[int, int], Route] = {}  # by where a buffer is valid, and where it is to go
+        # by where a buffer is valid, where a node of the run wrote it, and where it is to go
+        self._ways: dict[tuple[int, int, int], Route] = {}
         self._ahead = 0
         self._newest: dict[Lane, int] = {}  # by kernel queue, its last node
         self._going: dict[int, Lane] = {}
@@ -329,10 +330,12 @@ class Emitter(Copies):
     def _approach(self, key: BufferKey, target: int, queue: int) -> int:
         """Move a buffer to the memory before ``target`` on its route, or to ``target`` if that is a host's. Return that
         memory."""
-        routes, mask = self._routes, self._mask(key)
-        way = self._ways.get((mask, target))
+        routes, mask, made = self._routes, self._mask(key), self._made.get(key, {})
+        maker = next((memory for memory, token in made.items() if token < len(self._lane)), HOST)
+        way = self._ways.get((mask, maker, target))
         if way is None:
-            way = self._ways[mask, target] = routes.between(routes.nearest(places(mask), target), target)
+            sources = sorted(places(mask), key=lambda memory: (memory != maker, memory))
+            way = self._ways[mask, maker, target] = routes.between(routes.nearest(sources, target), target)
         for source, to in way:
             if to >= routes.hosts:
                 return source

@@ -218,6 +218,27 @@ def test_nothing_goes_by_it_where_the_host_has_the_contents() -> None:
     assert nearest({2, 4}, (3, 2)) == 2
 
 
+def test_what_several_need_comes_from_where_it_was_made() -> None:
+    """And not by way of the first of them: each of three GPUs makes a part, which both others read."""
+    names = [f"gpu{i}" for i in range(3)]
+    pairs = [(a, b) for a in names for b in names if a < b]
+    text = BETWEEN.replace("gpu0", "{}").replace("gpu1", "{}")
+    between = "".join(text.format(*pair) for pair in pairs)
+    gpus = "".join(GPU.format(name=name, memory="8 GiB") for name in names)
+    where = parse_machine(f'name = "three"\n[host]\nbandwidth = "10 GB/s"\n{gpus}{between}')
+    builder = GraphBuilder()
+    parts = tuple(builder.buffer(NBYTES, name) for name in names)
+    for name, part in zip(names, parts, strict=True):
+        builder.add(launch("make", (), (part,), device=name, overwrites=(part,)))
+    for name in names:
+        result = builder.buffer(NBYTES)
+        builder.add(launch("take", parts, (result,), device=name, overwrites=(result,)))
+    p = problem(where, builder.build())
+    p = replace(p, queues=(1, 1, 1))
+    moved = [(e.name, e.source, e.target) for e in simulate(p, "mkmd_coarse").transfers()]
+    assert sorted(moved) == sorted((a, a, b) for a in names for b in names if a != b)
+
+
 # several hosts' memories
 
 
