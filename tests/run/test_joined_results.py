@@ -158,17 +158,17 @@ def scan(queue: mc.Queue, arrays: Sequence[Any]) -> None:
 
 def bitonic(queue: mc.Queue, arrays: Sequence[Any]) -> None:
     k = 2
-    while k <= N // 8:
+    while k <= N // 32:
         j = k // 2
         while j:
-            PROGRAM.pair(queue, (N // 16,), (8,), arrays[0], k, j)
+            PROGRAM.pair(queue, (N // 64,), (4,), arrays[0], k, j)
             j //= 2
         k *= 2
 
 
 def radix(queue: mc.Queue, arrays: Sequence[Any]) -> None:
     x, y, counts = arrays
-    for shift in range(0, 32, 4):
+    for shift in (0, 4):
         PROGRAM.digits(queue, (CHUNKS,), (4,), x, counts, CHUNK, shift)
         PROGRAM.offsets(queue, (1,), (1,), counts, 16 * CHUNKS)
         PROGRAM.scatter(queue, (CHUNKS,), (1,), x, y, counts, CHUNK, shift)
@@ -182,7 +182,7 @@ UINTS = Numbers.integers(0, 1 << 32, N, np.uint32)
 BODIES = Numbers.random((N // 8, 4), np.float32)
 ZEROS = np.zeros(N, np.int32)
 HALF_OF_ROWS = CHUNKS // 2 * BINS // 2 * 4
-SORTED = N // 8 // 2 * 4  # bytes that each half of a sort sends: a quarter for the widest stage, and back for the next
+SORTED = N // 32 // 2 * 4  # bytes that each half of a sort sends: a quarter for the widest stage, and back for the next
 
 PROGRAMS: dict[Program, tuple[list[np.ndarray], tuple[int, int]]] = {
     reduction: ([INTS, ZEROS[:GROUPS], ZEROS[:1]], (0, GROUPS // 2 * 4)),
@@ -192,8 +192,8 @@ PROGRAMS: dict[Program, tuple[list[np.ndarray], tuple[int, int]]] = {
     privatised: ([BYTES, np.zeros((CHUNKS, BINS), np.uint32), np.zeros(BINS, np.uint32)], (HALF_OF_ROWS, HALF_OF_ROWS)),
     bodies: ([BODIES, 0 * BODIES, 0 * BODIES], (4 * N // 16 * 16, 4 * N // 16 * 16)),
     scan: ([INTS, ZEROS, ZEROS[:GROUPS]], (GROUPS // 2 * 4, GROUPS // 2 * 4)),
-    bitonic: ([UINTS[: N // 8]], (SORTED, SORTED)),
-    radix: ([UINTS, 0 * UINTS, ZEROS[: 16 * CHUNKS]], (8 * N // 2 * 4, 8 * 16 * CHUNKS // 2 * 4)),
+    bitonic: ([UINTS[: N // 32]], (SORTED, SORTED)),
+    radix: ([UINTS, 0 * UINTS, ZEROS[: 16 * CHUNKS]], (2 * N // 2 * 4, 2 * 16 * CHUNKS // 2 * 4)),
 }
 """What each program's arrays begin with, and the bytes that a run moves from the first device to the second, and back,
 whose arrays are where the run before has left them."""
