@@ -20,7 +20,7 @@ from manycl.analysis.reading.options import read_options
 from manycl.analysis.worker_process import LostError, WorkerProcess
 from manycl.errors import Diagnostic, SourceError
 from manycl.utilities.disk_cache import DiskCache
-from manycl.utilities.kept import Kept
+from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.logs import logger
 from manycl.utilities.unforeseen import told
 
@@ -182,10 +182,13 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
     return found[0]
 
 
-def accessing(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tuple[KnownLaunch, Mapping[int, int]]:
+def accessing(
+    program: ProgramFacts, kernel: str, launch: KnownLaunch, at_once: bool = False
+) -> tuple[KnownLaunch, Mapping[int, int]]:
     """A launch that accesses the same, or the same moved, and by how many bytes the given one's are further on, by
     argument: the first that was asked about, of those that differ only in scalars. So what was found out about one
-    is known of all, as in loops that hand a kernel their counter. Raises as :func:`deciding` does."""
+    is known of all, as in loops that hand a kernel their counter. ``at_once``: the launch is not followed for that.
+    Raises as :func:`deciding` does."""
     if not launch.scalars or not program.tree:
         return launch, {}
     found = deciding(program, kernel)
@@ -196,7 +199,21 @@ def accessing(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tuple[
             known = _alike.get(key)
         launch = known if known is not None else _keep(_alike, key, launch)
     many = _family(program, kernel, launch).of(launch)
-    return many.like(launch) if many is not None else (launch, {})
+    if many is not None:
+        return many.like(launch)
+    return (launch if found is not None else _touching(program, kernel, launch, at_once)), {}
+
+
+def _touching(program: ProgramFacts, kernel: str, launch: KnownLaunch, at_once: bool) -> KnownLaunch:
+    """A launch that touches the same as far as it was followed, the first that was asked about: a sort's steps of one
+    distance do, whatever direction they sort in."""
+    own = program.tree, kernel, launch.key
+    known = _same.get(own)
+    if known is None and not at_once:
+        found = interpreted(program, kernel, launch).touching
+        alike = program.tree, kernel, replace(launch, scalars={}).key, found
+        known = _same.keep(own, _same.get(alike) or _same.keep(alike, launch))
+    return known or launch
 
 
 def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFacts:
@@ -456,6 +473,7 @@ _units: OrderedDict[bytes, Unit] = OrderedDict()
 _summaries: OrderedDict[tuple[bytes, str], KernelSummary] = OrderedDict()
 _deciding: OrderedDict[tuple[bytes, str], tuple[frozenset[int] | None]] = OrderedDict()
 _alike: OrderedDict[tuple[object, ...], KnownLaunch] = OrderedDict()
+_same: Kept[tuple[object, ...], KnownLaunch] = Kept(MANY)
 _texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()

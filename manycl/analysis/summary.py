@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from manycl.analysis.symbolic.expr import ZERO, Expr
+from manycl.analysis.symbolic.expr import ONE, ZERO, Expr
 
 #: variables of the NDRange, in this order per dimension: work-group, work-item in it; symbolically the global id
 GROUP, LOCAL, GLOBAL = "grp", "lid", "gid"
@@ -42,6 +42,27 @@ class MemoryAccess:
     path: str = ""
     operation: str = ""
     used: bool = False
+
+    @property
+    def relevant(self) -> tuple[list[Expr], bool]:
+        """The conditions without those on unknown values that have no part in the offset, and whether there are
+        such."""
+        parts = list(self.condition.args) if self.condition.op == "and" else [self.condition]
+        parts = [p for p in parts if p != ONE]
+        shared = {name for name, v in self.offset.variables().items() if v.unknown}
+        kept = [p for p in parts if not p.unknown]
+        open_parts = [p for p in parts if p.unknown]
+        growing = True
+        while growing and open_parts:
+            growing = False
+            for part in list(open_parts):
+                names = {name for name, v in part.variables().items() if v.unknown}
+                if names & shared:
+                    shared |= names
+                    kept.append(part)
+                    open_parts.remove(part)
+                    growing = True
+        return kept, bool(open_parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +136,13 @@ class KernelSummary:
     steps: int = 0
     own: tuple[MemoryAccess, ...] = ()  # those that may leave an array of the kernel's own, which is their argument
     arrays: tuple[OwnArray, ...] = ()
+
+    @property
+    def touching(self) -> str:
+        """All of it that has a part in what a launch touches, in words."""
+        conditions = [access.relevant for access in self.accesses]
+        accesses = tuple([replace(access, condition=ONE) for access in self.accesses])
+        return repr((replace(self, accesses=accesses, counts=(), steps=0), conditions))
 
     @property
     def nbytes(self) -> Mapping[int, int]:

@@ -117,7 +117,7 @@ class Splits(AnalysedSplits):
         """Return whether this process or another one has cached how a launch may be split."""
         try:
             launch = with_work_groups(run_as(launch, 0))
-            return bool(_never(launch)) or _answered(_asked(launch, self._sizes(launch))) is not None
+            return bool(_never(launch)) or _answered(_asked(launch, self._sizes(launch), at_once=True)) is not None
         except (LaunchError, SourceError):
             return True
         except Exception as error:
@@ -205,10 +205,13 @@ def _alone(launch: Launch, sizes: Mapping[BufferKey, int], is_worth: Callable[[_
     why = _never(launch)
     if why:
         return why
-    question = _asked(launch, sizes)
+    question = _asked(launch, sizes, at_once=True)
     found = _answered(question)
     if not is_worth(question, found is not None):
         return LATER
+    if found is None:
+        question = _asked(launch, sizes)
+        found = _answered(question)
     if found is None:
         with _finding[hash(question.key) % len(_finding)]:
             found = _known.get(question.key) or _found_out(question, sizes)
@@ -257,11 +260,11 @@ class _Question(NamedTuple):
         return repr((digest, self.launch.kernel.name, self.known.key, self.shared)).encode()
 
 
-def _asked(launch: Launch, sizes: Mapping[BufferKey, int]) -> _Question:
+def _asked(launch: Launch, sizes: Mapping[BufferKey, int], at_once: bool = False) -> _Question:
     keys = list(dict.fromkeys(a.key for a in launch.args if isinstance(a, BufferArg)))
     places = {key: BufferKey(place) for place, key in enumerate(keys)}
     shared = tuple((places[a.key], a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
-    known, by = service.accessing(launch.program, launch.kernel.name, known_launch(launch, sizes))
+    known, by = service.accessing(launch.program, launch.kernel.name, known_launch(launch, sizes), at_once)
     further = {a.key: by[i] for i, a in enumerate(launch.args) if isinstance(a, BufferArg) and by.get(i)}
     return _Question(launch, known, keys, places, further, shared)
 

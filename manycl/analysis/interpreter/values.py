@@ -225,6 +225,12 @@ def _bitwise(op: str, left: Expr, right: Expr, bits: int) -> Expr | None:
         common = _masked(other, mask.value, bits)
         if common is None or op == "&":
             return common
+        bit = mask.value
+        if op == "^" and bit > 0 and bit & (bit - 1) == 0 and other.low >= 0:
+            # a sum of what is not negative, so that it is seen not to come around
+            above, below = x.divide(other, x.const(2 * bit), floor=True), _masked(other, bit - 1, bits)
+            if above is not None and below is not None:
+                return x.add(x.scale(above, 2 * bit), x.subtract(mask, common), below)
         twice = x.subtract(x.add(other, mask), common)  # a | b == a + b - (a & b)
         return twice if op == "|" else x.subtract(twice, common)
     if op in ("|", "^") and not possible_bits(left) & possible_bits(right):

@@ -277,7 +277,7 @@ class Regions:
 
     def _relation(self, access: MemoryAccess, kind: str) -> Relation:
         unit = self.units[access.argument]
-        conditions, dropped = _relevant(access)
+        conditions, dropped = access.relevant
         groups = [x.var(name, 0, self.launch.groups(d) - 1) for d, name in enumerate(_GROUPS)]
         groups = [g if g.op == "var" else Expr("var", (), 0, (), _GROUPS[d], 0, 0) for d, g in enumerate(groups)]
         inexact_loops = [loop for loop in access.loops if not loop.exact]
@@ -386,7 +386,7 @@ class Regions:
         for access in self._by_argument[argument]:
             if access.kind not in (kind, "atomic"):
                 continue
-            conditions, dropped = _relevant(access)
+            conditions, dropped = access.relevant
             found.append(linear_access(access, conditions, self.launch))
             if vague is None and (dropped or not all(loop.exact for loop in access.loops)):
                 vague = self._why(access)
@@ -463,26 +463,6 @@ def _quotient(offset: Expr, unit: int) -> Expr:
     found = x.divide(offset, x.const(unit), floor=True)
     assert found is not None
     return found
-
-
-def _relevant(access: MemoryAccess) -> tuple[list[Expr], bool]:
-    """The conditions of an access without those on unknown values that have no part in its offset."""
-    parts = list(access.condition.args) if access.condition.op == "and" else [access.condition]
-    parts = [p for p in parts if p != x.ONE]
-    shared = {name for name, v in access.offset.variables().items() if v.unknown}
-    kept = [p for p in parts if not p.unknown]
-    open_parts = [p for p in parts if p.unknown]
-    growing = True
-    while growing and open_parts:
-        growing = False
-        for part in list(open_parts):
-            names = {name for name, v in part.variables().items() if v.unknown}
-            if names & shared:
-                shared |= names
-                kept.append(part)
-                open_parts.remove(part)
-                growing = True
-    return kept, bool(open_parts)
 
 
 def _reasons(expressions: Sequence[Expr], origins: Any) -> str:

@@ -35,8 +35,18 @@ SUBSCRIPTS = (
     *("(i + y) * 8 + x", "x * i + y", "MIN(i, {c}) * {w} + x + 8 * y", "(i % {c}) * {w} + x + 8 * y"),
     *("(i << 2) + x + 8 * y", "({c} - i) * 8 + x + {w} * y", "i * i + x", "(i ^ 1) + x + 8 * y", "(i + k) * 4 + x"),
     *("k * 8 + x", "i * j + x + 8 * y", "j * {w} + i + x"),
+    *("(i ^ x) + 8 * y", "i * x * y + x", "(x ^ j) + (i & 8)", "(x & i) + 8 * y"),  # of which none are known together
 )
 CONDITIONS = ("i > 0", "i < {c}", "x < i", "x + y < i + {c}", "y > {c} - 4", "i != {c}", "i > 0 && x > 0", "j < i", "1")
+STEERED = (
+    "(b[x] > 3) == ((i & 2) == 0)",
+    "b[x] * i > 5",
+    "b[x] > 3 && i % 3 == 1",
+    "b[x] < i",
+    "b[x] > 2 && (i & x) > 0",
+)
+"""Conditions on what an array holds: where these say nothing of places, launches that differ in them touch the same."""
+HELD = [e * 7 % 10 for e in range(ELEMENTS)]
 LOOPS = ("", "", "", "for (int k = 0; k < {c} % 5; k++)", "for (int k = 0; k < i; k++)", "for (int k = i; k < j; k++)")
 
 
@@ -78,9 +88,13 @@ class Random:
         found: dict[str, set[int]] = {"write": set(), "read": set()}
         condition, to, of = [compile(t.replace("&&", "and"), "", "eval") for t in (self.condition, self.to, self.of)]
         for x, y, k in product(range(SIZE[0]), range(SIZE[1]), self.rounds(i, j)):
-            names = {"i": Number(i), "j": j, "x": x, "y": y, "k": k, "MIN": min}
+            names = {"i": Number(i), "j": j, "x": x, "y": y, "k": k, "MIN": min, "b": HELD}
             here = (x, y)[groups.dimension] // LOCAL[groups.dimension]
-            if groups.first <= here < groups.end and eval(condition, names):
+            if not groups.first <= here < groups.end:
+                continue
+            if self.condition in STEERED:
+                found["read"].add(x)
+            if eval(condition, names):
                 found["write"].add(eval(to, names))
                 found["read"].add(eval(of, names))
         ends = [e for elements in found.values() for e in elements]
@@ -93,7 +107,8 @@ def drawn(r: random.Random) -> Random:
         return found.format(c=r.randint(1, 9), w=r.choice([1, 4, 8, 48, 50]))
 
     loop = filled(LOOPS, "k")
-    return Random(loop, filled(CONDITIONS, loop), *[filled(SUBSCRIPTS, loop) for _ in "ab"], r.choice(list(TYPES)))
+    conditions = CONDITIONS if r.random() < 0.6 else STEERED
+    return Random(loop, filled(conditions, loop), *[filled(SUBSCRIPTS, loop) for _ in "ab"], r.choice(list(TYPES)))
 
 
 def values(r: random.Random, type_: str) -> Iterator[tuple[int, int]]:
@@ -119,7 +134,7 @@ SOME = [(0, 4), (0, 1), (1, 2), (3, 1)], [(0, 2), (0, 1), (1, 1)]
 def by_itself(monkeypatch: pytest.MonkeyPatch, launch: Launch) -> Split | str:
     """How a launch may be split, by what is found out about it for itself."""
     with monkeypatch.context() as patched:
-        patched.setattr(service, "accessing", lambda program, kernel, known: (known, {}))
+        patched.setattr(service, "accessing", lambda program, kernel, known, at_once=False: (known, {}))
         patched.setattr(division, "_known", Kept(256))
         patched.setattr(division, "_shared", Kept(256))
         return splitting._best(launch, [launch], SIZES)
@@ -174,3 +189,46 @@ def test_what_is_known_of_many_is_true_of_each(seed: int, monkeypatch: pytest.Mo
     r = random.Random(seed)
     kernel = drawn(r)
     check(monkeypatch, kernel, list(values(r, kernel.type)), Counter())
+
+
+SORT = """kernel void stage(global uint *x, uint k, uint j) {
+    uint i = get_global_id(0), p = i ^ j;
+    if (p > i && (x[i] > x[p]) == ((i & k) == 0)) { uint a = x[i]; x[i] = x[p]; x[p] = a; }
+}
+kernel void pair(global uint *x, uint k, uint j) {
+    uint t = get_global_id(0), i = 2 * j * (t / j) + t % j;
+    if ((x[i] > x[i + j]) == ((i & k) == 0)) { uint a = x[i]; x[i] = x[i + j]; x[i + j] = a; }
+}
+kernel void some(global uint *x, uint k, uint j) {
+    if (x[get_global_id(0)] * (k & 2) > j && (get_global_id(0) & k)) x[get_global_id(0)] = 0;
+}"""
+
+
+@pytest.mark.parametrize(("name", "different", "before"), [("stage", 5, 15), ("pair", 5, 15), ("some", 5, 5)])
+def test_steps_of_a_sort_that_touch_the_same_are_one_question(name: str, different: int, before: int) -> None:
+    """They differ in the direction that a condition on data has, which says nothing of places; not so what never holds,
+    or says which work-items may do it."""
+    program, key = parse_program(SORT), BufferKey(0)
+    asked, at_once = set(), set()
+    for k in (2, 4, 8, 16, 32):
+        for j in (k >> s for s in range(1, k.bit_length())):
+            args = BufferArg(key), np.uint32(k).tobytes(), np.uint32(j).tobytes()
+            known = known_launch(
+                Launch(name, program, program.kernels[name], (32,), (4,), args, (key,), (key,)), {key: 128}
+            )
+            at_once.add(service.accessing(program, name, known, at_once=True)[0].key)
+            asked.add(service.accessing(program, name, known)[0].key)
+            assert service.accessing(program, name, known, at_once=True)[0].key in asked
+    assert (len(asked), len(at_once)) == (different, before)
+
+
+def test_what_a_bit_is_exchanged_in_is_followed() -> None:
+    program, key = parse_program(SORT), BufferKey(0)
+    for j in (1, 2, 4, 8, 16):
+        args = BufferArg(key), np.uint32(32).tobytes(), np.uint32(j).tobytes()
+        launch = Launch("stage", program, program.kernels["stage"], (32,), (4,), args, (key,), (key,))
+        facts = service.launched(program, "stage", known_launch(launch, {key: 128}))
+        for first in range(8):
+            items = {i for i in range(4 * first, 4 * first + 4) if i ^ j > i}
+            found = facts.region(0, "read", GroupRange(0, first, 1))
+            assert found.around()[0] == Region.of_boxes([Box(4 * e, 4) for i in items for e in (i, i ^ j)])
