@@ -13,10 +13,7 @@ Simulated against real: a graph of all seven kernels, twice, on two one-core dev
 runs of it, the simulator predicts the makespan of a plan, and the plan runs three times; the error is that against the
 median of the three.
 
-Ranges: kernels of many kinds (those of ``manycl bench slices``) run whole on the device, and in halves, quarters and
-eighths one after another, in turns. From the whole launch alone, and once more from its quarters as well, the models
-predict each range; a range's error is the factor between its predicted and its
-shortest time.
+Ranges: :mod:`manycl_bench.ranges`, of the kernels of ``manycl bench slices``.
 """
 
 from __future__ import annotations
@@ -24,7 +21,8 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,31 +31,18 @@ import numpy as np
 from manycl.api.arrays.arrays import Array
 from manycl.api.program import LocalMemory, Program
 from manycl.api.queue import Queue
-from manycl.errors import ManyclError
 from manycl.graph.graph import Launch
-from manycl.model.estimate import ModelEstimates
-from manycl.model.history.history import History, Shape, identity, kernel_key
-from manycl.model.occupancy import LaunchRange
+from manycl.model.history.history import History
 from manycl.model.regression import Regression, Sample, fit
 from manycl.model.trips import trip_count
-from manycl.model.work import work_of
 from manycl.plan.policy import find
-from manycl.run.lowering.steps import RANGE
 from manycl.run.simulation.simulate import plan_with, simulate
-from manycl_bench import pages, provenance
-from manycl_bench.hopping.ways import Pair, asked, plan
-from manycl_bench.slices import sampling as slices
-from manycl_bench.slices.loops import Sampled, sampled
-from manycl_bench.slices.sampling import Sampler
+from manycl_bench import pages, provenance, ranges
 
 KERNELS = Path(__file__).with_name("model_kernels.cl")
 DEVICE = "cpu"
 FLOATS = 6_000_000  # of the largest array
 PROFILES, MORE = 20, 40
-RANGES = (2, 4, 8)  # into how many ranges kernels are divided
-_TURNS = 4  # turns of ranges for a run of a launch: ranges are many, and one that was disturbed spoils an error
-RANGED_SECONDS = 4e-3  # that whole launches take, about; shorter ones are less often disturbed
-LONG = 1e-3  # seconds from which launches are judged one by one
 LEARNED, RUNS_A_TURN = 4, 3  # runs of the graph before a prediction, and after it
 REPEATED, TIMES = 4, 5  # launches that are there several times, for the noise
 PAPER = {  # percent, with 20 and 40 profiles, on a GTX 760 (Table 1)
@@ -277,88 +262,6 @@ def makespan(program: Program, turns: int) -> dict[str, float]:
     }
 
 
-class Ranged(NamedTuple):
-    """A kernel whose whole launch took ``seconds``: the factors by which predictions of its ranges are off, from the
-    whole ``alone``, and with its quarters ``learned`` (of its halves and eighths); ``noise``: the mean factor between
-    the times of a range and the shortest of them."""
-
-    kernel: str
-    seconds: float
-    alone: list[float]
-    learned: list[float]
-    noise: float
-
-
-def ranged(sampler: Sampler, what: Sampled, runs: int) -> Ranged:
-    """A kernel in ranges on the sampler's device. Raises ManyclError where it cannot be divided."""
-    _, form, _ = sampler.sized(what)
-    session, device, pair = sampler.queue.session, sampler.device, Pair(sampler.device, sampler.device)
-    problem = asked(sampler.queue, form.graph)
-    plans = [plan(problem, "slow", pair, False, n) for n in (1, *RANGES)]
-    times: dict[LaunchRange, list[float]] = {}
-    of = problem.splits[0].groups
-    if of < max(RANGES):
-        raise ManyclError(f"it has {of} work-groups")
-    for _ in range(runs + 1):  # the first ones hold page faults and compiling
-        for p in plans:
-            for m in session.run(form.graph, p).measured():
-                if m.step.node == 0 and m.step.role in ("", RANGE):
-                    times.setdefault(LaunchRange(m.step.first, m.step.groups or of, of), []).append(m.seconds)
-    took = {where: min(seconds[1:]) for where, seconds in times.items()}
-    launch, history = form.graph.nodes[0], History()
-    assert isinstance(launch, Launch)
-    shape = Shape(launch.global_size, work_of(launch, launch).f)
-
-    def off(seen: Mapping[LaunchRange, float], predicted: Mapping[LaunchRange, float]) -> list[float]:
-        for where, seconds in seen.items():
-            known = shape if where.groups == of else shape._replace(range=where)
-            history.observe(kernel_key(launch), known, identity(sampler.about), seconds / sampler.about.slowdown)
-        now = replace(problem, estimates=ModelEstimates(form.graph, problem.machine, history))
-        return [factor(now.range_seconds(0, device, w.groups, w.first), seconds) for w, seconds in predicted.items()]
-
-    whole = {where: seconds for where, seconds in took.items() if where.groups == of}
-    quarters = {where: seconds for where, seconds in took.items() if where.groups in (of // 4, of // 4 + 1)}
-    rest = {where: seconds for where, seconds in took.items() if where not in whole}
-    alone = off(whole, rest)
-    learned = off(quarters, {where: seconds for where, seconds in rest.items() if where not in quarters})
-    noise = statistics.fmean(factor(s, took[where]) for where in rest for s in times[where][1:])
-    return Ranged(what.name, next(iter(whole.values())), alone, learned, noise)
-
-
-def factor(a: float, b: float) -> float:
-    """How many times one is the other, whichever is larger."""
-    return max(a / b, b / a)
-
-
-def range_errors(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
-    """Errors of predicted ranges: medians over all in percent, and the largest factors of launches over ``LONG``; and
-    for each kernel its whole launch, median and largest factor, alone and learned."""
-    rows: dict[str, list[float]] = {}
-    every: list[Ranged] = []
-    with Queue(settings.device, profile=True, policy="in_order") as queue:
-        sampler = Sampler(queue, queue.session.machine.indices[0], slices.Settings(seconds=RANGED_SECONDS))
-        for what in sampled()[: settings.ranged]:
-            try:
-                r = ranged(sampler, what, _TURNS * settings.runs)
-            except ManyclError as error:
-                say(f"{what.name}: {error}")
-                continue
-            every.append(r)
-            found = [x for of in (r.alone, r.learned) for x in (statistics.median(of), max(of))]
-            row = rows[f"{len(every)} {r.kernel}"] = [float(f"{x:.4g}") for x in (1e3 * r.seconds, *found, r.noise)]
-            words = "{}: {:.3f} ms, off {:.2f} (most {:.2f}), learned {:.2f} ({:.2f}), noise {:.2f}"
-            say(words.format(r.kernel, *row))
-    long = [r for r in every if r.seconds > LONG]
-    return {
-        "ranges_off_percent": 100 * statistics.median(x - 1 for r in every for x in r.alone),
-        "ranges_worst": max((x for r in long for x in r.alone), default=1.0),
-        "ranges_learned_off_percent": 100 * statistics.median(x - 1 for r in every for x in r.learned),
-        "ranges_learned_worst": max((x for r in long for x in r.learned), default=1.0),
-        "ranges_noise_percent": 100 * statistics.median(r.noise - 1 for r in every),
-        "ranges": rows,
-    }
-
-
 def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
     """All figures: errors in percent by kernel (``wide_…``: of launches of all sizes), their means, the simulator's."""
     program = Program.from_file(KERNELS)
@@ -392,7 +295,9 @@ def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
         figures |= makespan(program, settings.turns)
     if settings.ranged:
         say("ranges")
-        figures |= range_errors(settings, say)
+        with Queue(settings.device, profile=True, policy="in_order") as queue:
+            launches = islice(ranges.sampled_launches(queue), settings.ranged)
+            figures |= ranges.range_errors(queue, launches, ranges.TURNS * settings.runs, say)
     figures |= {"profiles": PROFILES, "unseen": settings.unseen, "runs": settings.runs}
     figures["device"] = f"{settings.device}: {model}"
     return figures | {

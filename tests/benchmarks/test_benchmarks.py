@@ -38,6 +38,7 @@ KEYS = {
     "reserve": {"free_ms", "free_1_ms", "free_20_ms", "worst_ms", "alone_us", "listening_us"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unforeseen_geomean", "least"},
     "transfers": {"skipped"},
+    "ranges": {"kernels", "ranges_off_percent", "ranges_worst", "ranges_noise_percent", "ranges"},
     "drivers": {
         "queues_8_speedup",
         "out_of_order_speedup",
@@ -133,6 +134,7 @@ KEYS = {
 MORE = {
     "commands": ["--only", "launch,copy,fill,launch_and_read,map_unmap", "--rounds", "2", "--devices", "cpu/2#0"],
     "regions": ["--rows", "48"],
+    "ranges": ["--only", "five_points,libsplit FDTD-2D", "--devices", "cpu/2#0"],
     "found": ["--only", "comments"],
     "losses": ["--losses", "1", "--ms", "20", "--turns", "3", "--only", "enqueued,auto,shared"],
     "serve": ["--count", "4", "--own", "1", "--rounds", "1", "--settle", "4"],
@@ -186,6 +188,8 @@ def test_prints_one_json_object(name: str, tmp_path: Path) -> None:
         assert figures["over_oracle_worst_percent"] < 5 < 50 < figures["static_worst_percent"]
         assert 0.0 < figures["stealing_cost_percent"] < 1.5
         assert 0.5 < figures["free_ms"] < 20  # of launches of 20 to 100 ms
+    if name == "ranges":
+        assert figures["kernels"] == len(figures["ranges"]) == 4
     if name == "analysis":
         assert figures["unsound"] == 0 < figures["exact_share"]
     if name == "foreign":
