@@ -17,7 +17,7 @@ from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes, facts_of
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.history.history import History, Shape, faded, identity, kernel_key, share_key
-from manycl.model.occupancy import LaunchRange, RangeCosts, learned, waves_of
+from manycl.model.occupancy import LaunchRange, RangeCosts, cells_of, learned, waves_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
 from manycl.model.slices import shipped
@@ -115,13 +115,16 @@ class ModelEstimates(Estimates):
         if waves.floor > 1.0:
             one = self._predictor.alone(task, chosen, local, device) * waves.length(groups) / (whole - once)
             waves = replace(waves, floor=max(1.0, min(waves.floor, one)))
-        costs = RangeCosts(waves, groups, once / whole)
+        trips = trip_count(chosen.program, chosen.kernel)
+        along = [d for d, n in enumerate(zip(chosen.global_size, local, strict=True)) if -(-n[0] // n[1]) == of]
+        density = trips.along(task, chosen, local, along[-1], cells_of(of)) if along else ()
+        costs = RangeCosts(waves, groups, once / whole, density)
         key, shape, name = kernel_key(chosen), Shape(chosen.global_size, work_of(task, chosen).f), self._names[device]
         here, took = self._history.on(key, name), list[tuple[LaunchRange, float]]()
         for where, seconds in here.ranges(shape) if here is not None else ():
             if where.of != of:
                 continue
-            part, otherwise = seconds * place.slowdown / whole, costs.part(where.groups, of)
+            part, otherwise = seconds * place.slowdown / whole, costs.of(where)
             at = shape._replace(range=where)
             if part > otherwise and here is not None and here.series[at].count == 1:
                 part = faded(part, otherwise, self._history.idle(key, at, name))

@@ -62,7 +62,7 @@ _BUSY = 512
 Programming Guide, Multiprocessor Level, compute capability 7 and later)."""
 _RESIDENT = (32, 16, 12, 8, 6, 4, 3, 2, 1)  # resident groups that are tried; 32 is the most (likewise)
 _BETTER = 0.05  # the mean relative error of a range by which other waves must explain it better
-_UNLIKE = 1.25  # the factor from which ranges of a launch cost different times, and do not only disturb each other
+UNLIKE = 1.25  # the factor from which ranges of a launch cost different times, and do not only disturb each other
 RANGES = 16  # measured ranges of a kernel on a device that are kept
 _CELLS, _SWEEPS = 64, 8  # parts of a launch whose costs are told apart; sweeps over the measured ranges
 
@@ -105,6 +105,10 @@ class RangeCosts:
         length = self.waves.length(groups * self.groups / of)
         return self.once + (1.0 - self.once) * length / self.waves.length(self.groups)
 
+    def of(self, where: LaunchRange) -> float:
+        """Return the time of a range."""
+        return self.part(where.groups, where.of) * self.relative(where)
+
     def relative(self, where: LaunchRange) -> float:
         """Return how many times as long a range takes as ranges of as many groups do on average."""
         cells = _cells(where, len(self.density))
@@ -117,24 +121,29 @@ def learned(costs: RangeCosts, took: tuple[tuple[LaunchRange, float], ...]) -> R
 
     def misfit(waves: Waves) -> float:
         at = replace(costs, waves=waves)
-        error = sum(abs(math.log(at.part(part.groups, part.of) / seconds)) for part, seconds in took) / len(took)
+        error = sum(abs(math.log(seconds / at.of(part))) for part, seconds in took) / len(took)
         return error + (_BETTER if waves != costs.waves else 0.0)
 
     units, sizes = costs.waves.units, _RESIDENT if costs.waves.resident > 1 and misfit(costs.waves) > _BETTER else ()
     tried = [Waves(units, n, max(1.0, n * i / 4)) for n in sizes for i in range(5)]
     found = replace(costs, waves=min([costs.waves, *tried], key=misfit))
-    beside = [1.0, *(seconds / found.part(part.groups, part.of) for part, seconds in took)]
-    if max(beside) < _UNLIKE * min(beside):
+    beside = [1.0, *(seconds / found.of(part) for part, seconds in took)]
+    if max(beside) < UNLIKE * min(beside):
         return found
-    found = replace(found, density=(1.0,) * min(_CELLS, took[0][0].of))
+    found = replace(found, density=found.density or (1.0,) * cells_of(took[0][0].of))
     for _ in range(_SWEEPS):
         for part, seconds in ((LaunchRange(0, 1, 1), 1.0), *took):
-            factor, density = seconds / found.part(part.groups, part.of) / found.relative(part), [*found.density]
+            factor, density = seconds / found.of(part), [*found.density]
             for i, n in _cells(part, len(density)):
                 density[i] *= 1.0 + n * (factor - 1.0)
             found = replace(found, density=tuple(density))
     mean = sum(found.density) / len(found.density)  # more than 1: the device was busy with other things
     return replace(found, density=tuple(d / mean for d in found.density))
+
+
+def cells_of(groups: int) -> int:
+    """Return the number of parts of a launch of so many work-groups whose costs are told apart."""
+    return min(_CELLS, groups)
 
 
 def _cells(part: LaunchRange, cells: int) -> list[tuple[int, float]]:

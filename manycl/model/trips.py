@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.service import CODE
 from manycl.graph.graph import Argument, Launch, Version
 from manycl.graph.launch import TYPES
 from manycl.graph.versions.host_version import analysed
+from manycl.model.occupancy import UNLIKE
 from manycl.utilities.disk_cache import DiskRecords
 from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
@@ -31,11 +33,12 @@ _known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(MANY)  # by ker
 class TripCount(NamedTuple):
     """f of a kernel: an expression (None: 1), and the scalar arguments in it: name, index, code for :mod:`struct`.
     ``bounded``: no data decide how often its loops run, so that a launch with the same arguments ends after the same
-    work."""
+    work. ``item``: likewise what a work-item costs, where that depends on which it is (None: it does not)."""
 
     f: Expr | None = None
     scalars: tuple[tuple[str, int, str], ...] = ()
     bounded: bool = False
+    item: TripCount | None = None
 
     def arguments(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
         """Return the arguments that f depends on besides the NDRange."""
@@ -43,21 +46,58 @@ class TripCount(NamedTuple):
 
     def of(self, launch: Launch, chosen: Launch | Version) -> float:
         """Return f of a launch (of one of its versions); 1 at least."""
+        found = self._valued(launch, chosen, chosen.local_size, {})
+        value = 1.0 if found is None else float(found)
+        return float(f"{value:.9g}") if 1.0 < value < math.inf else 1.0
+
+    def along(
+        self, launch: Launch, chosen: Launch | Version, local: tuple[int, ...], dimension: int, cells: int
+    ) -> tuple[float, ...]:
+        """Return what equal parts of a launch along a dimension cost, beside their mean; nothing where they are alike.
+        In other dimensions some work-groups stand for all; a group takes as long as its longest work-item."""
+        if self.item is None:
+            return ()
+        import numpy as np
+
+        at: dict[str, Any] = {}
+        shape = [1] * (len(local) + 1)  # the last axis: work-items of a group, along the dimension
+        for d, (items, size) in enumerate(zip(chosen.global_size, local, strict=True)):
+            number = -(-items // size)
+            shape[d] = min(cells if d == dimension else math.isqrt(cells), number)
+            middles = (np.arange(shape[d]) + 0.5) * (number / shape[d])
+            groups = np.floor(middles).reshape([-1 if d == axis else 1 for axis in range(len(shape))])
+            of_group = min(size, math.isqrt(cells)) if d == dimension else 1
+            ids = np.floor((np.arange(of_group) + 0.5) * (size / of_group))
+            at |= {f"grp{d}": groups, f"lid{d}": ids, f"gid{d}": groups * size + ids}
+            shape[-1] = max(shape[-1], of_group)
+        found = self.item._valued(launch, chosen, local, at)
+        if found is None:
+            return ()
+        others = tuple(axis for axis in range(len(local)) if axis != dimension)
+        costs = np.broadcast_to(np.maximum(found, 1.0), shape).max(axis=-1).mean(axis=others)
+        return tuple((costs / costs.mean()).tolist()) if costs.max() > UNLIKE * costs.min() else ()
+
+    def _valued(
+        self, launch: Launch, chosen: Launch | Version, local: tuple[int, ...] | None, ids: Mapping[str, Any]
+    ) -> Any:
+        """Return the value of f where ids have these values, numbers or arrays; None where there is none."""
         if self.f is None:
-            return 1.0
-        at = _sizes_and_ids(chosen.global_size, chosen.local_size, launch.global_offset)
+            return None
+        at = _sizes_and_ids(chosen.global_size, local, launch.global_offset)
+        for d, first in enumerate(launch.global_offset or ()):
+            ids = {**ids, f"gid{d}": ids[f"gid{d}"] + first} if f"gid{d}" in ids else ids
+        at |= ids
         for name, index, code in self.scalars:
             data = launch.args[index]
             if isinstance(data, bytes) and len(data) == struct.calcsize(code):
                 at[name] = float(struct.unpack(code, data)[0])
         try:
-            value = _value(self.f, at)
+            return _value(self.f, at)
         except (OverflowError, RecursionError):
-            return 1.0
+            return None
         except Exception as error:
             told(error, f"evaluating f of {launch.name}")
-            return 1.0
-        return float(f"{value:.9g}") if 1.0 < value < math.inf else 1.0
+            return None
 
 
 ONCE = TripCount()
@@ -107,19 +147,32 @@ def recall(program: ProgramFacts) -> None:
 def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     from manycl.analysis.costs.cost_function import cost_function
     from manycl.analysis.service import symbolic
+    from manycl.analysis.symbolic.expr import TooLargeError
 
     summary = symbolic(program, kernel.name)
     if summary.failure:
         return ONCE
     bounded = all(loop.trips is not None and not loop.trips.unknown for loop in summary.loops)
-    f = cost_function(summary).f
-    names = f.variables()
-    scalars = tuple(
+    costs = cost_function(summary)
+    f = costs.f if costs.f.variables() or costs.f.value != 1 else None
+    with suppress(TooLargeError):
+        item = costs.of_item()
+        if _PLACES & item.variables().keys():
+            return TripCount(f, _scalars(kernel, costs.f), bounded, TripCount(item, _scalars(kernel, item)))
+    return TripCount(f, _scalars(kernel, costs.f), bounded)
+
+
+_PLACES = {"gid0", "gid1", "gid2", "grp0", "grp1", "grp2"}  # ids that tell work-groups apart
+
+
+def _scalars(kernel: KernelFacts, e: Expr) -> tuple[tuple[str, int, str], ...]:
+    """Return the scalar arguments in an expression."""
+    names = e.variables()
+    return tuple(
         (a.name, a.index, "=" + TYPES[a.base].code)
         for a in kernel.arguments
         if a.kind == "scalar" and a.name in names and a.base in TYPES and a.lanes == 1
     )
-    return TripCount(f, scalars, bounded) if names or f.value != 1 else TripCount(bounded=bounded)
 
 
 def _sizes_and_ids(
@@ -138,23 +191,24 @@ def _sizes_and_ids(
     return at
 
 
-_OPERATORS: Mapping[str, Callable[[Sequence[float]], float]] = {
+# of numbers, and of arrays of them
+_OPERATORS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "mul": math.prod,
-    "fdiv": lambda args: float(args[0] // args[1]) if args[1] else 1.0,
-    "tdiv": lambda args: float(math.trunc(args[0] / args[1])) if args[1] else 1.0,
-    "fmod": lambda args: args[0] % args[1] if args[1] else 1.0,
-    "min": min,
-    "max": max,
-    "select": lambda args: args[1] if args[0] else args[2],
-    "lt": lambda args: float(args[0] < args[1]),
-    "eq": lambda args: float(args[0] == args[1]),
-    "and": lambda args: float(all(args)),
-    "or": lambda args: float(any(args)),
-    "not": lambda args: float(not args[0]),
+    "fdiv": lambda args: args[0] // (args[1] + (args[1] == 0)),
+    "tdiv": lambda args: abs(args[0]) // (abs(args[1]) + (args[1] == 0)) * (1 - 2 * ((args[0] < 0) != (args[1] < 0))),
+    "fmod": lambda args: args[0] % (args[1] + (args[1] == 0)),
+    "min": lambda args: args[0] * (args[0] <= args[1]) + args[1] * (args[1] < args[0]),
+    "max": lambda args: args[0] * (args[0] >= args[1]) + args[1] * (args[1] > args[0]),
+    "select": lambda args: args[1] * (args[0] != 0) + args[2] * (args[0] == 0),
+    "lt": lambda args: args[0] < args[1],
+    "eq": lambda args: args[0] == args[1],
+    "and": lambda args: math.prod([a != 0 for a in args]),
+    "or": lambda args: 1 - math.prod([a == 0 for a in args]),
+    "not": lambda args: args[0] == 0,
 }
 
 
-def _value(e: Expr, at: Mapping[str, float]) -> float:
+def _value(e: Expr, at: Mapping[str, Any]) -> Any:
     """Return the value of an expression where variables have these values, and others 1."""
     if e.op == "const":
         return float(e.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,15 @@ __kernel void data(__global float *c, __global const int *a, uchar n) {
     for (int j = 0; j < a[get_global_id(0)]; j++) c[get_global_id(0)] += 1;
 }
 __kernel void plain(__global float *c) { c[get_global_id(0)] = 1; }
+__kernel void rows(__global float *c, __global const float *a, int n) {
+  int x = get_global_id(0), y = get_global_id(1);
+  if (x >= n || y >= n) return;
+  for (int k = y; k < n; k++) c[y * n + x] += a[k];
+}
+__kernel void border(__global float *c, __global const float *a, int n) {
+  int i = get_global_id(0);
+  if (i > 0 && i < n - 1) c[i] = a[i - 1] + a[i + 1];
+}
 """
 PROGRAM = parse_program(SOURCE)
 BUFFER = BufferArg(0)
@@ -124,3 +134,48 @@ def test_only_the_scalars_that_matter_tell_launches_apart() -> None:
 def test_loops_that_do_not_run_leave_one(n: int) -> None:
     args = BUFFER, struct.pack("=i", n), struct.pack("=f", 1.0)
     assert f(launch("product", (64,), None, *args)) == 1.0
+
+
+# costs of parts of a launch
+
+
+def along(node: Launch, dimension: int, parts: int) -> tuple[float, ...]:
+    assert node.local_size is not None
+    return trip_count(node.program, node.kernel).along(node, node, node.local_size, dimension, parts)
+
+
+@given(st.integers(8, 500), st.sampled_from([1, 16, 64]), st.integers(0, 5000))
+def test_parts_of_a_triangle_cost_what_their_loops_run(groups: int, local: int, offset: int) -> None:
+    node = launch("triangle", (groups * local,), (local,), BUFFER)
+    node.global_offset = (offset,)
+    parts = min(groups, 8)
+    ends = [groups * local * i / parts for i in range(parts + 1)]
+    middles = [offset + (low + high) / 2 for low, high in pairwise(ends)]
+    mean = sum(middles) / parts
+    found = along(node, 0, parts)
+    for cost, middle in zip(found or [1.0] * parts, middles, strict=True):
+        # in whole groups, each as long as its longest work-item; what a work-item does once costs a few rounds
+        assert cost == pytest.approx(middle / mean, rel=0.26, abs=(2 * local + 20) / mean)
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_a_guard_and_a_triangle_of_two_dimensions(dimension: int) -> None:
+    """500 of 1,000 columns and rows are used; row y runs 500 - y times."""
+    node = launch("rows", (1000, 1000), (10, 10), BUFFER, struct.pack("=i", 500))
+    found = along(node, dimension, 10)
+    assert sum(found) / 10 == pytest.approx(1.0)
+    used = found[:5]
+    assert all(cost < min(used) for cost in found[5:])
+    if dimension == 0:
+        assert max(used) == pytest.approx(min(used))
+    else:
+        assert list(used) == sorted(used, reverse=True)
+        assert used[0] == pytest.approx(9 * used[4], rel=0.2)
+
+
+def test_parts_that_are_alike_are_not_told_apart() -> None:
+    n = struct.pack("=i", 1 << 20)
+    assert along(launch("border", (1 << 20,), (64,), BUFFER, n), 0, 64) == ()
+    assert along(launch("product", (1 << 20,), (64,), BUFFER, n, struct.pack("=f", 1.0)), 0, 64) == ()
+    assert along(launch("data", (1 << 20,), (64,), BUFFER, b"\x07"), 0, 64) == ()
+    assert along(launch("plain", (1 << 20,), (64,)), 0, 64) == ()

@@ -200,6 +200,30 @@ def test_ranges_that_differ_by_little_say_nothing_of_places(off: list[float]) ->
     assert not learned(RangeCosts(Waves(1), 64, 0.0), took).density
 
 
+def test_a_triangle_measured_whole_predicts_that_its_first_half_is_short() -> None:
+    program = parse_program("kernel void t(global float *c) { for (int k = 0; k <= get_global_id(0); k++) c[k] = 1; }")
+    builder, size, history = GraphBuilder(), (4096,), History()
+    key = builder.buffer(1 << 20)
+    launch = Launch("t", program, program.kernels["t"], size, (64,), (BufferArg(key),), (), (key,))
+    builder.add(launch)
+    device = Device("cpu0", "cpu", compute_units=1)
+    history.observe(kernel_key(launch), Shape(size, work_of(launch, launch).f), identity(device), 1.0)
+    estimates = ModelEstimates(builder.build(), Machine((device,)), history)
+    for first, part in ((0, 1 / 4), (32, 3 / 4)):
+        seconds = estimates.groups(0, 0, 32, 64)
+        assert seconds is not None
+        assert seconds * estimates.relative(0, 0, LaunchRange(first, 32, 64)) == pytest.approx(part, rel=0.03)
+
+
+def test_costs_that_are_known_by_place_give_way_to_ranges_that_were_measured() -> None:
+    density = tuple(2 * (i + 0.5) / 8 for i in range(8))  # a triangle
+    costs = RangeCosts(Waves(1), 8, 0.0, density)
+    late = LaunchRange(4, 4, 8)
+    assert costs.of(late) == pytest.approx(0.75)
+    assert learned(costs, ((late, 0.75), (LaunchRange(0, 4, 8), 0.25))) == costs
+    assert learned(costs, ((late, 0.5), (LaunchRange(0, 4, 8), 0.5))).of(late) == pytest.approx(0.5, rel=0.05)
+
+
 def test_what_opencl_tells_of_resident_groups() -> None:
     assert waves_of(H200, 256, 0) == Waves(132, 8, 2.0)
     assert waves_of(H200, 256, 12 << 10) == Waves(132, 4, 2.0)
