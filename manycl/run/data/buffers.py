@@ -36,6 +36,8 @@ class Buffers:
         self._garbage: list[BufferKey] = []
         self._copied: dict[BufferKey, CallersMemory] = {}  # whose contents buffers got
         self._has_locked = False  # whether a caller's array was page-locked since the last run
+        self.is_compared = False
+        """Whether ways to run the last graph were compared, or there is one only."""
         self.sent: set[BufferKey] = set()
         """Buffers whose contents went straight to devices, and no graph has used them since."""
 
@@ -213,7 +215,7 @@ class Buffers:
             if pages.latest is not None:
                 self._note_end(pages.latest)
             pages.latest, self._copied[key] = key, pages
-            if pages.is_steady and self._send(key, data, pages):
+            if pages.is_steady(self.is_compared) and self._send(key, data, pages):
                 return
         copy_bytes(self.overwrite(key), data)
 

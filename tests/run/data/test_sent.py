@@ -109,15 +109,16 @@ def test_where_contents_end_must_be_the_same_again_and_again() -> None:
     memory = host_memory.CallersMemory(np.zeros(8, np.uint8))
     here, there = [(NOTHING, 2)], [(NOTHING, 4)]
     for ended in (here, *[there] * 2, *[here] * (1 + host_memory._OFTEN)):
-        assert not memory.is_steady
+        assert not memory.is_steady(False)
         memory.end(ended)
     memory.end(here)
-    assert memory.is_steady
+    assert memory.is_steady(False)
     memory.end(there)
-    assert not memory.is_steady
+    assert memory.is_steady(True)
+    assert not memory.is_steady(False)
     assert memory.ended == here
     memory.end(here)
-    assert memory.is_steady
+    assert memory.is_steady(False)
 
 
 def test_what_ended_on_the_host_is_copied(queue: mc.Queue, sent: list[int]) -> None:
