@@ -116,7 +116,7 @@ class HostMemory:
 
 class CallersMemory(HostMemory):
     """Pages of a caller's array. ``latest``: the buffer that got a copy of its contents last; ``ended``: where such
-    contents were valid in the end, and ``times``: how often there."""
+    contents were valid in the end, and ``times``: how often there as the time before."""
 
     __slots__ = ("ended", "latest", "times")
     is_callers = True
@@ -134,12 +134,8 @@ class CallersMemory(HostMemory):
 
     def end(self, ended: Ended) -> None:
         """Note where a buffer was valid in the end that had got a copy of the contents."""
-        if ended == self.ended:
-            self.times = min(self.times + 1, _OFTEN)
-        elif self.times:
-            self.times -= 1
-        else:
-            self.ended = ended
+        self.times = self.times + 1 if ended == self.ended else 0
+        self.ended = ended
 
 
 _ALONE = HostMemory(np.empty(2, np.uint8)[1:]).references()

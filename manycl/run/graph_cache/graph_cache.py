@@ -139,8 +139,8 @@ class GraphCache:
                 known.examine()
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
             known.obey(self._decided)
-        is_settled = self._decided.is_compared and not self._decided.is_trial
-        session.buffers.is_compared = is_settled or self._decided.lasts
+        is_compared = self._decided.is_compared or (known is not None and known.plan is not None)
+        session.buffers.is_compared = self._decided.lasts or (is_compared and not self._decided.is_trial)
         return self._decided
 
     def _is_repeated(self, within: float) -> bool:

@@ -15,6 +15,7 @@ from manycl.model.transfer import LARGE
 from manycl.region import NOTHING, Region
 from manycl.run.data import host_memory
 from manycl.run.executor.executor import Executor
+from manycl.utilities.kept import ENOUGH
 
 COUNT = LARGE // 2
 SIZES = (COUNT,), (64,)
@@ -108,17 +109,14 @@ def test_what_cannot_be_sent_is_copied(queue: mc.Queue, monkeypatch: pytest.Monk
 def test_where_contents_end_must_be_the_same_again_and_again() -> None:
     memory = host_memory.CallersMemory(np.zeros(8, np.uint8))
     here, there = [(NOTHING, 2)], [(NOTHING, 4)]
-    for ended in (here, *[there] * 2, *[here] * (1 + host_memory._OFTEN)):
-        assert not memory.is_steady(False)
+    for ended in (here, *[there] * 2, *[here] * host_memory._OFTEN):
         memory.end(ended)
+        assert not memory.is_steady(False)
+        assert memory.is_steady(True) == (memory.times >= ENOUGH)
     memory.end(here)
     assert memory.is_steady(False)
     memory.end(there)
-    assert memory.is_steady(True)
-    assert not memory.is_steady(False)
-    assert memory.ended == here
-    memory.end(here)
-    assert memory.is_steady(False)
+    assert not memory.is_steady(True)
 
 
 def test_what_ended_on_the_host_is_copied(queue: mc.Queue, sent: list[int]) -> None:
