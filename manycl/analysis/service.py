@@ -210,7 +210,7 @@ def _touching(program: ProgramFacts, kernel: str, launch: KnownLaunch, at_once: 
     own = program.tree, kernel, launch.key
     known = _same.get(own)
     if known is None and not at_once:
-        found = interpreted(program, kernel, launch).touching
+        found = sha256(interpreted(program, kernel, launch).touching.encode()).digest()
         alike = program.tree, kernel, replace(launch, scalars={}).key, found
         known = _same.keep(own, _same.get(alike) or _same.keep(alike, launch))
     return known or launch
