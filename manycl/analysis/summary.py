@@ -29,7 +29,8 @@ class MemoryAccess:
     of the ``loops``' counters that fulfil ``condition``.
 
     ``kind``: ``read``, ``write`` or ``atomic`` (reads and writes; ``operation`` names it, ``used`` says whether the old
-    value is used). ``argument`` -1: some memory that the analysis lost. ``line`` is in the user's file.
+    value is used, ``element`` is the type that it is done in). ``argument`` -1: some memory that the analysis lost.
+    ``line`` is in the user's file.
     """
 
     argument: int
@@ -42,6 +43,7 @@ class MemoryAccess:
     path: str = ""
     operation: str = ""
     used: bool = False
+    element: str = ""
 
     @property
     def relevant(self) -> tuple[list[Expr], bool]:

@@ -54,6 +54,15 @@ kernel void shift(global float *x) { x[get_global_id(0)] = x[get_global_id(0) + 
 kernel void bits(global const uchar *s, global float *bins) {
     atomic_inc((volatile global int *)&bins[s[get_global_id(0)] & 15]);
 }
+kernel void unsigned_least(global const uchar *s, global int *bins) {
+    atomic_min((volatile global uint *)&bins[s[get_global_id(0)] & 15], s[get_global_id(0)]);
+}
+kernel void wide(global const uchar *s, global int *bins) {
+    atom_add((volatile global long *)&bins[s[get_global_id(0)] & 14], (long)s[get_global_id(0)]);
+}
+kernel void unsigned_count(global const uchar *s, global int *bins) {
+    atomic_inc((volatile global uint *)&bins[s[get_global_id(0)] & 15]);
+}
 """
 PROGRAM = parse_program(SOURCE)
 ONE_GROUP = "it has one work-group"
@@ -119,6 +128,16 @@ def test_what_nothing_merges_is_not_split() -> None:
     assert split_of(task, sizes) == reason
     with pytest.raises(PolicyError, match=reason):
         divide(task, 0, sizes)
+
+
+@pytest.mark.parametrize("name", ["unsigned_least", "wide"])
+def test_atomics_of_another_type_than_the_array_s_are_not_merged(name: str) -> None:
+    found = split_of(launch(name, (1024,), (64,), 0, 1), {0: 1024, 1: 64})
+    assert isinstance(found, str)
+    assert "writes elements that other groups write too" in found
+    counted = split_of(launch("unsigned_count", (1024,), (64,), 0, 1), {0: 1024, 1: 64})
+    assert isinstance(counted, Split)
+    assert counted.merge is Reduction.DIFFERENCE
 
 
 def test_atomics_and_what_nobody_knows_are_merged() -> None:

@@ -246,6 +246,7 @@ class Calls(Expressions):
                 max(element.size, 1),
                 operation=words,
                 used=used or kind == "read",
+                element=element.base,
             )
         if len(values) > 1 and isinstance(values[1], Pointer):  # what was expected, of a compare and exchange
             self.anything(values[1], f"an atomic operation, line {self.line()}")

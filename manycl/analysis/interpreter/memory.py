@@ -46,6 +46,7 @@ class LoadsAndStores(Abstract):
         loops: tuple[Loop, ...] = (),
         operation: str = "",
         used: bool = False,
+        element: str = "",
     ) -> None:
         """Note an access (``kind``) at a target, at ``offset`` instead of its own, under more ``loops``."""
         base, index = target.base
@@ -63,7 +64,9 @@ class LoadsAndStores(Abstract):
         file, line = self.unit.place(self.here)
         argument = index if base == "arg" else -1 if own is None else -2 - own.number
         self.accesses.append(
-            MemoryAccess(argument, kind, where, size, self.whole(path), self.loops + loops, line, file, operation, used)
+            MemoryAccess(
+                argument, kind, where, size, self.whole(path), self.loops + loops, line, file, operation, used, element
+            )
         )
 
     def left(self, target: Target, offset: Expr, size: int) -> OwnArray | None:

@@ -78,7 +78,7 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
         if not writes:
             continue
         reads = [r for i in sharers for r in regions.relations(i, "read")]
-        operation = _merged_by(writes, reads)
+        operation = _merged_by(regions, writes, reads)
         found = _conflict(regions, dimension, writes, reads)
         if not found or _distinct(regions, dimension, writes, reads) or (seen is not None and seen(sharers)):
             continue
@@ -145,12 +145,17 @@ def _overlaps(regions: Regions) -> Iterator[str]:
         yield f"{names} are views that overlap, and the kernel writes {regions.buffers[written[0]].name}"
 
 
-def _merged_by(writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
-    """The operation that merges copies on which groups did only atomic operations, or nothing."""
+def _merged_by(regions: Regions, writes: Sequence[Relation], reads: Sequence[Relation]) -> str:
+    """The operation that merges copies on which groups did only atomic operations, or nothing. It is done in the
+    argument's type: a pointer that was cast may have another one."""
     operations = set()
     for relation in (*writes, *reads):
         access = relation.access
         if access is None or access.kind != "atomic" or access.used or access.operation not in MERGEABLE:
+            return ""
+        buffer = regions.buffers[relation.argument]
+        types = {name.removeprefix("atomic_") for name in (buffer.base, access.element)}
+        if access.size * buffer.lanes != buffer.size or (len(types) > 1 and access.operation in ("min", "max")):
             return ""
         operations.add(MERGEABLE[access.operation])
     return operations.pop() if len(operations) == 1 else ""
