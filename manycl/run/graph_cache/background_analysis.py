@@ -34,7 +34,12 @@ from manycl.run.executor.waits import responsive
 from manycl.run.lowering.ranges import launches_of
 from manycl.utilities.unforeseen import told
 
-LOADED = ("manycl.analysis.launched", "manycl.plan.policies.balance", "manycl.plan.policies.papers.mkmd")
+LOADED = (
+    "manycl.analysis.launched",
+    "manycl.analysis.parametric",
+    "manycl.plan.policies.balance",
+    "manycl.plan.policies.papers.mkmd",
+)
 """The modules that the analysis, and plans that divide, need beside those that are imported with a session."""
 
 Build = Callable[[Launch], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -16,6 +17,8 @@ from manycl.api import submission
 from manycl.errors import ManyclError
 from manycl.graph.graph import Launch
 from manycl.graph.horizon import missing
+from manycl.run.graph_cache.recurring_graph import RecurringGraph
+from manycl.run.session.models import Models
 from manycl.run.streams import eager_rule
 
 N = 64
@@ -46,8 +49,13 @@ def test_what_does_not_repeat_is_not_waited_for() -> None:
 
 @pytest.fixture
 def short() -> Iterator[None]:
-    # (without NEWS, parts that were short, as they mostly are, would be given to one device as they are enqueued)
-    with mock.patch.object(submission, "HORIZON", 8), mock.patch.multiple(eager_rule, HORIZON=8, NEWS=1 << 30):
+    # (parts that were short, as they mostly are, would be given to one device as they are enqueued)
+    with (
+        mock.patch.object(submission, "HORIZON", 8),
+        mock.patch.multiple(eager_rule, HORIZON=8, NEWS=1 << 30),
+        mock.patch.object(RecurringGraph, "begins_with", return_value=False),
+        mock.patch.object(Models, "took", return_value=inf),
+    ):
         yield
 
 
