@@ -72,11 +72,11 @@ def test_kernels_are_built_where_they_run(
         if isinstance(task, Launch):
             places += [(task, d) for d in ([a.device] if planned and stepwise else devices)]
     asked = Programs()
-    builder = Builder(asked)  # type: ignore[arg-type]
+    builder = Builder(asked, lambda program: None)  # type: ignore[arg-type]
     builder.build(lowered, queues)
     assert asked.kernels == {(t.program.source, t.kernel.name, d) for t, d in places if not t.versions}
     assert asked.versions == {(t.name, d) for t, d in places if t.versions}
-    again = Builder(asked)  # type: ignore[arg-type]
+    again = Builder(asked, lambda program: None)  # type: ignore[arg-type]
     again.build(lowered, queues)
     asked.kernels.clear()
     again.build(lowered, queues)
@@ -114,7 +114,7 @@ def compiled(drivers: Sequence[Compiling]) -> programs.Programs:
 
 def test_a_program_is_built_for_the_session_that_was_opened_last() -> None:
     drivers = [Compiling() for _ in range(3)]
-    builders = [Builder(compiled([driver])) for driver in drivers]
+    builders = [Builder(compiled([driver]), lambda program: None) for driver in drivers]
     build_now(PROGRAMS[0])
     builders[0].close()
     build_now(PROGRAMS[1])
@@ -127,7 +127,7 @@ def test_a_program_is_built_for_the_session_that_was_opened_last() -> None:
 def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
     drivers = [Compiling("no such function"), Compiling()]
     made = compiled(drivers)
-    builder = Builder(made)
+    builder = Builder(made, lambda program: None)
     build_now(PROGRAMS[1])
     assert [driver.count for driver in drivers] == [1, 1]
     made.kernel(PROGRAMS[1], "b", 1)
