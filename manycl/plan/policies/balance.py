@@ -24,7 +24,7 @@ from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, look
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.insertion import setting
-from manycl.plan.search.partition import Slot, place_ranges, water_fill, where_data_are
+from manycl.plan.search.partition import Slot, of_equal_cost, place_ranges, water_fill, where_data_are
 from manycl.plan.search.rank import priority_order
 from manycl.plan.timeline.timeline import Reach, Timeline
 from manycl.plan.tuning import PLANNING
@@ -79,7 +79,7 @@ def _place(timeline: Timeline, table: Table, node: int, gain: float) -> None:
 
     still = where_data_are(timeline, node, slots)
     end_still = placed(still) if still else float("inf")
-    filled = water_fill(slots, split.groups)
+    filled = of_equal_cost(timeline, node, slots, water_fill(slots, split.groups))
     end = placed(filled)
     # data move only if that gains more than predictions are exact to
     if still and end_still <= end + timeline.problem.handover:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
+from manycl.model.occupancy import LaunchRange
 from manycl.plan.timeline.timeline import Reach, Timeline
 
 ITERATIONS = 40  # steps of Newton's method, at most
@@ -89,6 +91,22 @@ def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
         shares[best] += 1
         heapreplace(ends, after(best))
     return shares
+
+
+def of_equal_cost(timeline: Timeline, node: int, slots: Sequence[Slot], shares: list[int]) -> list[int]:
+    """Return the numbers of groups that cost what so many do on average, where groups' costs differ by their place."""
+    groups, begin, done, found = sum(shares), 0, 0, [*shares]
+    for i in sorted(range(len(slots)), key=lambda i: (slots[i].reach.device, slots[i].low)):
+        device = slots[i].reach.device
+
+        def cost(end: int, device: DeviceIndex = device) -> float:
+            return end * timeline.problem.estimates.relative(node, device, LaunchRange(0, end, groups))
+
+        done += shares[i]
+        end = bisect_left(range(groups + 1), done - 1e-3, begin, groups, key=cost)
+        found[i], begin = end - begin, end
+    fit = all(n <= s.reach.most for n, s in zip(found, slots, strict=True))
+    return found if fit and min(found, default=0) >= 0 else shares
 
 
 def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list[int]:

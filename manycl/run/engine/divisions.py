@@ -43,10 +43,12 @@ def _divisions(problem: Problem, plan: Plan, gain: _Gain) -> Iterator[dict[str, 
     groups: dict[int, Counter[str]] = {}  # by divided launch
     whole: dict[int, int] = {}  # launches, by the first that has the same reason
     kernels: dict[tuple[int, int], int] = {}  # the first launch of each that nobody divides
+    of_kernel: Counter[int] = Counter()  # launches that ran whole
     for a in plan.assignments:
         if a.is_range:
             groups.setdefault(a.node, Counter())[plan.devices[a.device]] += a.groups
         elif a.dimension is WHOLE and isinstance(task := nodes[a.node], Launch):
+            of_kernel[id(task.kernel)] += 1
             first = a.node if same is None else same[a.node]
             if same is None and first not in splits:
                 first = kernels.setdefault((id(task.program), id(task.kernel)), first)
@@ -60,7 +62,8 @@ def _divisions(problem: Problem, plan: Plan, gain: _Gain) -> Iterator[dict[str, 
         parts = ", ".join([f"{name} {100 * n / count.total():.0f} %" for name, n in sorted(count.items())])
         yield entry(node, 1, True, f"{parts}: {gain.words}" if gain.words else parts, {})
     for node, launches in whole.items():
-        yield entry(node, launches, False, *_reason(problem, node, gain))
+        alike = of_kernel[id(cast("Launch", nodes[node]).kernel)]
+        yield entry(node, launches, False, *_reason(problem, plan, node, alike, gain))
 
 
 class _Gain:
@@ -76,9 +79,20 @@ class _Gain:
         words = ", ".join(f"{how} {whole / divided:.2f}" for how, (whole, divided) in self.seconds.items())
         self.words = f"{words} times as fast as whole" if words else ""
 
+    def why(self, plan: Plan) -> str:
+        """Return why a launch ran whole whose division was compared."""
+        measured = self.seconds.get("measured")
+        if plan.is_split:
+            return "whole beside others that are divided"
+        if self.compared and not self.compared["gains"]:
+            return "dividing gains too little"
+        if measured is None:
+            return "not divided so far"
+        return "dividing was slower" if measured[0] < measured[1] else "in other runs divided"
 
-def _reason(problem: Problem, node: int, gain: _Gain) -> tuple[str, dict[str, Any]]:
-    """Return why a launch ran whole."""
+
+def _reason(problem: Problem, plan: Plan, node: int, launches: int, gain: _Gain) -> tuple[str, dict[str, Any]]:
+    """Return why a launch, one of so many of its kernel, ran whole."""
     task, splits, estimates = cast("Launch", problem.graph.nodes[node]), problem.splits, problem.estimates
     is_known = not isinstance(splits, AnalysedSplits) or splits.is_known(node)
     split = splits.get(node) if is_known else None
@@ -98,10 +112,13 @@ def _reason(problem: Problem, node: int, gain: _Gain) -> tuple[str, dict[str, An
         said = f"half of it takes as long{filled if 0 < waves < 2 else ''}"
         numbers = {"launch": [whole, half], "groups": number, "waves": waves}
         return f"{said} (predicted gain {max(0.0, 100 * (1 - half / whole)):.0f} %)", numbers
+    if gains_nothing(launches * whole):
+        words = "it takes" if launches == 1 else f"its {launches} launches take"
+        return f"{words} {1e3 * launches * whole:.3g} ms: too short to gain from dividing", {"launch": [whole, half]}
     if not gain.words:
-        return "no plan that divides it has been compared", {}
-    is_little = gain.compared and not gain.compared["gains"]
-    return f"{'dividing gains too little: ' if is_little else 'if divided, '}{gain.words}", {}
+        is_named = plan.policy not in ("auto", "in_order")  # eager runs are in order, whatever was asked for
+        return f"policy {plan.policy} runs it whole" if is_named else "no plan that divides it has been compared", {}
+    return f"{gain.why(plan)}: {gain.words}", {}
 
 
 def counted(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

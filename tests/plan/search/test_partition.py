@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
+from manycl.model.occupancy import LaunchRange
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.papers.mkmd import climb
 from manycl.plan.policy import StaticPolicy, find
@@ -54,6 +55,29 @@ def length(of: list[Slot], shares: tuple[int, ...] | list[int]) -> float:
 
 def every_split(count: int) -> list[tuple[int, ...]]:
     return [s for s in itertools.product(range(FEW + 1), repeat=count) if sum(s) == FEW]
+
+
+class Steep(Affine):
+    """Groups cost the more the further on they are."""
+
+    def relative(self, node: int, device: int, where: LaunchRange) -> float:
+        return (2 * where.first + where.groups) / where.of
+
+
+def test_groups_that_cost_more_are_divided_by_what_they_cost() -> None:
+    builder = GraphBuilder()
+    key = builder.buffer(GROUPS * ROW)
+    builder.add(rows("triangle", (), (key,)))
+    where = Machine((Device("a", "cpu"), Device("b", "cpu")))
+    found = problem(builder.build(), [[12.0, 12.0]], where)
+    found = replace(found, estimates=Steep([[12.0, 12.0]]), splits={0: Split(0, GROUPS, {key: Slice(ROW)})})
+    policy = find("balance")
+    assert isinstance(policy, StaticPolicy)
+    plan = policy.plan(found)
+    assert [a.groups for a in sorted(plan.assignments, key=lambda a: a.first or 0)] == [
+        9,
+        3,
+    ]  # 81 of 144, 63 of 144: 8 would be 64 of 144
 
 
 @settings(max_examples=200, deadline=None)

@@ -21,12 +21,14 @@ from manycl.machine import HOST, Device, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import History, Shape, identity, kernel_key
 from manycl.model.work import work_of
+from manycl.plan.plan import COMPARED, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.report.summary import summarise
 from manycl.run.engine import divisions
 from manycl.run.graph_cache.recurring_graph import RecurringGraph
 from manycl.run.simulation.simulate import simulate
+from manycl.run.streams.eager_rule import MeasuredGraph
 from manycl.trace import Trace
 from manycl.utilities.unforeseen import UnforeseenWarning
 
@@ -62,6 +64,7 @@ kernel void total(global const int *x, global float *y, int n) {
     for (int k = 0; k < n; k++) v = v * 3 + k;
     y[0] = y[0] * 0.5f + v;
 }
+kernel void least(global int *x) { x[get_global_id(0)] += 1; }
 """)
 COUNT, GROUP, LONG = 1 << 12, 64, 100_000
 
@@ -164,6 +167,48 @@ def test_a_short_loop_says_how_short_it_is() -> None:
         assert not found["divided"]
         assert found["reason"].endswith("ms: too short to gain from dividing")
         assert 0.0 < found["numbers"]["run"] < 1e-3
+
+
+def test_a_policy_that_was_named_says_that_it_runs_launches_whole() -> None:
+    with mc.Queue("cpu/2", policy="heft") as queue:
+        with queue.prepare() as prepared:
+            PROGRAM.spin(queue, (COUNT,), (GROUP,), queue.zeros(COUNT, np.int32), LONG)
+        for _ in range(3):
+            prepared.run()
+        assert division(queue.trace)["reason"] == "policy heft runs it whole"
+
+
+def test_a_short_launch_in_a_long_run_says_how_short_it_is() -> None:
+    with mc.Queue("cpu/2", policy="balance") as queue:
+        with queue.prepare() as prepared:
+            PROGRAM.spin(queue, (COUNT,), (GROUP,), queue.zeros(COUNT, np.int32), LONG)
+            for _ in range(2):
+                PROGRAM.least(queue, (COUNT,), (GROUP,), queue.zeros(COUNT, np.int32))
+        for _ in range(4):
+            prepared.run()
+        (found,) = (d for d in summarise(queue.trace).divisions if d.kernel == "least")
+        assert found.launches == 2
+        assert re.fullmatch(r"its 2 launches take [\d.e-]+ ms: too short to gain from dividing", found.reason)
+
+
+@pytest.mark.parametrize(
+    ("gains", "runs", "is_split", "why"),
+    [
+        (True, None, True, "whole beside others that are divided"),
+        (False, None, False, "dividing gains too little"),
+        (True, None, False, "not divided so far"),
+        (True, (0.9, 1.0), False, "dividing was slower"),
+        (True, (1.0, 0.6), False, "in other runs divided"),
+    ],
+)
+def test_why_a_launch_ran_whole_whose_division_was_compared(
+    gains: bool, runs: tuple[float, float] | None, is_split: bool, why: str
+) -> None:
+    kinds = (Assignment(0, 0, 0, 0.0, 1.0, 0, 0, 1), Assignment(0, 1, 0, 0.0, 1.0, 0, 1, 1))
+    divided = Plan(kinds, "auto", ("a", "b"), 1.0, details={COMPARED: {"whole": 2.0, "divided": 1.0, "gains": gains}})
+    measured = MeasuredGraph() if runs is None else MeasuredGraph(eager=runs[0], planned=runs[1])
+    found = divisions._Gain(divided, measured, divided)
+    assert found.why(divided if is_split else replace(divided, assignments=())) == why
 
 
 def test_one_device_has_nothing_to_say() -> None:
