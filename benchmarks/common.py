@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+def parser(description: str | None, repeats: int = 7) -> argparse.ArgumentParser:
     """``--json`` prints only the JSON object; ``--output FILE`` writes it as well; ``--quick``: everything once, as
     small as it can be, to see that it runs."""
-    made = argparse.ArgumentParser(description=description)
+    raw = argparse.RawDescriptionHelpFormatter
+    made = argparse.ArgumentParser(description=description, formatter_class=raw)
     made.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     made.add_argument("--output", metavar="FILE", help="write the JSON object to a file too")
-    made.add_argument("--repeats", type=int, default=7, help="how often each figure is measured (default 7)")
+    made.add_argument("--repeats", type=int, default=repeats, help=f"of each figure (default {repeats})")
     made.add_argument("--quick", action="store_true", help="small sizes: whether everything runs")
     return made
 

@@ -291,13 +291,13 @@ def show(rows: Mapping[str, Row], figures: Sequence[str], others: Sequence[str])
 
 
 def arguments() -> argparse.Namespace:
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, TRIES)
     parser.set_defaults(repeats=None)
     parser.add_argument("--devices", metavar="WHICH", help="as for manycl (default: those of Queue())")
     parser.add_argument("--plain", metavar="WHICH", help="of which plain PyOpenCL has the best (default: the same)")
     parser.add_argument("--by-hand", action="store_true", help="all devices against the best one and against a hand")
     parser.add_argument("--kept", action="store_true", help="manycl's arrays of inputs are kept, and set each time")
-    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--size", choices=SIZES, default="small", help="large is for GPUs (default small)")
     parser.add_argument("--only", metavar="NAMES", type=chosen, help="these programs, separated by commas")
     parser.add_argument("--list", action="store_true", help="name the programs")
     parser.add_argument("--cold", action="store_true", help="every process finds nothing on disk")

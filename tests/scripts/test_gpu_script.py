@@ -94,8 +94,8 @@ def test_what_was_unpacked_runs(tree: Path, tmp_path: Path) -> None:
         "    if len(sys.argv) > 1: subprocess.run([sys.executable, __file__])\n"
         "    time.sleep(1e6)\n"
     )
-    done = gpu("run", "--devices", "cpu", "--out", out, "--tests", "tests/test_trivial.py", "--benchmark", "trivial",
-               root=tree)  # fmt: skip
+    done = gpu("run", "--devices", "cpu", "--out", out, "--tests", "tests/test_trivial.py -k 'this or that'",
+               "--benchmark", "trivial", root=tree)  # fmt: skip
     assert done.returncode == 1, done.stderr  # for the test that fails
     found = results(out)
     assert {name: step["status"] for name, step in found.items()} == {"devices": 0, "tests": 1, "trivial": 0}
@@ -110,9 +110,11 @@ def test_what_was_unpacked_runs(tree: Path, tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
-    unknown = gpu("run", "--out", tmp_path / "out", "--benchmark", "no_such")
-    assert unknown.returncode == 1
-    assert "everyday" in unknown.stderr
+    for name in ("no_such", "devices", "devices no_such"):
+        unknown = gpu("run", "--out", tmp_path / "out", "--benchmark", name)
+        assert unknown.returncode == 1
+        assert "devices ranges" in unknown.stderr
+        assert "everyday" in unknown.stderr
     assert not (tmp_path / "out").exists()
     (tmp_path / "file").touch()
     full = gpu("pack", "--to", tmp_path)
