@@ -103,7 +103,9 @@ def of_equal_cost(timeline: Timeline, node: int, slots: Sequence[Slot], shares: 
             return end * timeline.problem.estimates.relative(node, device, LaunchRange(0, end, groups))
 
         done += shares[i]
-        end = bisect_left(range(groups + 1), done - 1e-3, begin, groups, key=cost)
+        end = done
+        if abs(cost(done) - done) > 0.5:  # of a group: else they are alike, and nothing has to be sought
+            end = bisect_left(range(groups + 1), done - 0.5, begin, groups, key=cost)
         found[i], begin = end - begin, end
     fit = all(n <= s.reach.most for n, s in zip(found, slots, strict=True))
     return found if fit and min(found, default=0) >= 0 else shares
