@@ -29,7 +29,8 @@ class Rescheduler:
     of a plan, which has not been lowered)."""
 
     def __init__(self, problem: Problem, extent: Callable[[int], Extent], graph: Graph | None = None) -> None:
-        self._problem, self._extent, self._graph = problem, extent, graph
+        self._problem = replace(problem, away=frozenset()) if problem.away else problem  # those may have come since
+        self._extent, self._graph = extent, graph
         self._devices = problem.machine.devices
         self._elsewhere: dict[tuple[int, int], int] = {}  # by node and memory, the memory used instead
 

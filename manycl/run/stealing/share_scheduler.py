@@ -316,7 +316,7 @@ class ShareScheduler:
         self._away.add(device)
         for node, launch in self.launches.items():
             if not launch.is_over and (able := self._able(launch)):
-                self._join(node, [d for d in able if d not in launch.workers], 0.0)
+                self._join(node, [d for d in able if d not in launch.workers or not launch.workers[d].is_here], 0.0)
                 launch.leave(device)
                 worker = launch.workers.get(device)
                 for packet, _, _ in worker.given if worker is not None and worker.shortens else ():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -164,20 +164,6 @@ def test_a_device_without_a_share_takes_what_those_with_shares_leave(count: int)
     assert sum(e.groups for e in kernels if e.device == "d2") > half * count
 
 
-def test_all_whose_packets_end_at_once_get_the_next_ones() -> None:
-    graph, times, half = chain(1, False), Each((1e-5,) * 2), GROUPS // 2
-    where = Machine(tuple(Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6) for d in range(2)))
-    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
-    problem = Problem(graph, where, times, (1, 1), splits={0: split})
-    shares = [Assignment(0, DeviceIndex(d), 0, 0.0, 1.0, 0, half * d, half) for d in range(2)]
-    plan = Plan(tuple(shares), "", ("d0", "d1"), 0.0, movable=(0,))
-    scheduler = ShareScheduler(problem, lower(problem, plan, Directory()), {})
-    first = {assigned.device: assigned.node for assigned in reversed(scheduler.start(0.0))}
-    assert [*sorted(first)] == [0, 1]
-    following = scheduler.completed([*first.values()], 0.003, {})
-    assert sorted(assigned.device for assigned in following) == [0, 1]
-
-
 @pytest.mark.parametrize("seconds", [1.0, 1e-9])
 def test_what_a_device_that_may_be_lost_has_is_on_the_host_when_a_long_run_ends(seconds: float) -> None:
     graph, times, half = chain(2, False), Each((seconds,) * 2), GROUPS // 2
@@ -197,3 +183,42 @@ def test_what_a_device_that_may_be_lost_has_is_on_the_host_when_a_long_run_ends(
     made = graph.nodes[1].writes[0]
     masks = {part.mask for part in directory.parts[made]} if made in directory.parts else {directory.valid[made]}
     assert all(mask & HOST_BIT for mask in masks) == (seconds == 1.0)
+
+
+def two(away: frozenset[DeviceIndex] = frozenset(), preferred: str = "") -> ShareScheduler:
+    """One launch in halves on two devices, of which it prefers one."""
+    graph, times, half = chain(1, False), Each((1e-5,) * 2), GROUPS // 2
+    graph = replace(graph, nodes=tuple(replace(task, device=preferred) for task in graph.nodes))
+    where = Machine(tuple(Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6) for d in range(2)))
+    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
+    problem = Problem(graph, where, times, (1, 1), splits={0: split}, away=away)
+    shares = [Assignment(0, DeviceIndex(d), 0, 0.0, 1.0, 0, half * d, half) for d in range(2)]
+    plan = Plan(tuple(shares), "", ("d0", "d1"), 0.0, movable=(0,))
+    return ShareScheduler(problem, lower(problem, plan, Directory()), {})
+
+
+FIRST, SECOND = DeviceIndex(0), DeviceIndex(1)
+
+
+def test_all_whose_packets_end_at_once_get_the_next_ones() -> None:
+    scheduler = two()
+    first = {assigned.device: assigned.node for assigned in reversed(scheduler.start(0.0))}
+    assert [*sorted(first)] == [0, 1]
+    following = scheduler.completed([*first.values()], 0.003, {})
+    assert sorted(assigned.device for assigned in following) == [0, 1]
+
+
+def test_a_device_that_was_away_when_the_run_was_planned_takes_part_once_it_comes() -> None:
+    scheduler = two(away=frozenset({SECOND}))
+    scheduler.leave(SECOND)
+    assert {assigned.device for assigned in scheduler.start(0.0)} == {FIRST}
+    scheduler.come(SECOND, 0.001)
+    assert {assigned.device for assigned in scheduler.completed([], 0.001, {})} == {SECOND}
+
+
+def test_a_device_that_has_come_back_unwanted_takes_part_once_the_preferred_one_leaves() -> None:
+    scheduler = two(preferred="d0")
+    scheduler.leave(SECOND)
+    scheduler.come(SECOND, 0.0)
+    scheduler.leave(FIRST)
+    assert {assigned.device for assigned in scheduler.completed([], 0.001, {})} == {SECOND}
