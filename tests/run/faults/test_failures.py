@@ -39,6 +39,7 @@ from tests.run.chaos.test_state import Unit, begin, graphs, launch, machine, mac
 
 N = 64
 TOO_LARGE = 1 << 16  # work-items in one work-group
+INTERVAL = sys.getswitchinterval()  # seconds; before any test has begun
 PROGRAM = mc.Program(
     "__kernel void inc(__global int *x, int by) { x[get_global_id(0)] += by; }\n"
     "__kernel void copy(__global const int *a, __global int *b) { b[get_global_id(0)] = a[get_global_id(0)]; }"
@@ -352,8 +353,6 @@ def test_staged_transfers_end_with_the_run_that_failed(staged: mc.Queue) -> None
 
 
 def test_runs_at_once_leave_the_interpreter_as_it_was() -> None:
-    before = sys.getswitchinterval()
-
     def work() -> None:
         with mc.Queue("cpu/2") as queue:
             x = queue.zeros(N, np.int32)
@@ -367,9 +366,9 @@ def test_runs_at_once_leave_the_interpreter_as_it_was() -> None:
     for t in threads:
         t.join(timeout=120)
     deadline = monotonic() + 120  # what is loaded in the background takes short turns, too, until that is done
-    while sys.getswitchinterval() != before and monotonic() < deadline:
+    while sys.getswitchinterval() != INTERVAL and monotonic() < deadline:
         sleep(0.01)
-    assert sys.getswitchinterval() == before
+    assert sys.getswitchinterval() == INTERVAL
 
 
 def test_commands_behind_a_refused_one_are_not_enqueued(own: mc.Queue) -> None:
