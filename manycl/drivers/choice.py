@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from manycl import flags
 from manycl.device_syntax import EXAMPLES, Item, parse
@@ -67,7 +69,7 @@ def choose(items: Sequence[Item]) -> list[OpenDevice]:
 
 def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, ...]]:
     """The machine that devices are, and they with their places in it."""
-    memories = 1
+    memories, met = 1, defaultdict[tuple[str, str], dict[str, Any]](dict)
     opened: list[OpenDevice] = []
     for c in chosen:
         shares = c.device.kind == "cpu" and flags.zero_copy() and c.handle.shares_host_memory()
@@ -75,10 +77,19 @@ def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, .
         memories += not shares
         most = flags.device_memory()
         sizes = min(c.device.global_memory, most), min(c.device.max_allocation, most)
-        domain = next((o.device.name for o in chosen if c.handle.waits_for(o.handle)), "")
-        device = replace(c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1], event_domain=domain)
-        opened.append(replace(c, device=device))
+        device = replace(c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1])
+        handle = c.handle if shares else c.handle.among(met[device.platform, device.driver])
+        opened.append(replace(c, device=device, handle=handle))
+    return joined(opened)
+
+
+def joined(opened: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, ...]]:
+    """The machine of devices that have their places, and they as their handles say which of them wait for each other
+    and copy from each other."""
+    domains = [next((o.device.name for o in opened if c.handle.waits_for(o.handle)), "") for c in opened]
+    opened = [replace(o, device=replace(o.device, event_domain=d)) for o, d in zip(opened, domains, strict=True)]
     own = [o for o in opened if o.device.memory != HOST]
+    memories = 1 + max([o.device.memory for o in opened], default=HOST)
     ends = [pair for m in range(1, memories) for pair in ((HOST, m), (m, HOST))]
     ends += [(a.device.memory, b.device.memory) for a in own for b in own if a is not b and b.handle.can_copy(a.handle)]
     links = tuple([Link(*pair, _PRIOR_BANDWIDTH, _PRIOR_LATENCY) for pair in ends])

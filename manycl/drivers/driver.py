@@ -86,13 +86,15 @@ class Source(NamedTuple):
 
 
 class End(NamedTuple):
-    """One end of a copy. ``memory`` has the bytes of a buffer from byte ``low`` of it on: an allocation of the driver
-    (a source also of one that it can copy from), or a host array (which has all of it: ``low`` is 0). ``is_pinned``: of
-    host memory, that it was given to ``pin`` (of any driver)."""
+    """One end of a copy. ``memory`` has the bytes of a buffer from byte ``low`` of it on: an allocation of the driver,
+    or a host array (which has all of it: ``low`` is 0). ``is_pinned``: of host memory, that it was given to ``pin`` (of
+    any driver). ``owner``: of a source that is an allocation of another driver, which this one can copy from: that
+    driver."""
 
     memory: Allocation | Bytes
     low: int = 0
     is_pinned: bool = False
+    owner: Driver | None = None
 
 
 class DeviceKernel(Protocol):
@@ -433,6 +435,11 @@ class Handle(Protocol):
         """Return whether commands of its driver may come after events of the other's driver (or of another one of its
         own device's drivers), without the host between."""
         return False
+
+    def among(self, met: dict[str, Any]) -> Handle:
+        """Return the same device as one of several of a platform, with memories of their own, that are used together.
+        ``met``: what the handles of these devices have in common; each may add to it."""
+        return self
 
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         """Its parts: so many equal ones (one number; units that are left over stay idle), or of so many compute units

@@ -281,6 +281,9 @@ class HostHandle:
     def waits_for(self, other: object) -> bool:
         return False
 
+    def among(self, met: dict[str, Any]) -> HostHandle:
+        return self
+
     def divide(self, division: tuple[int, ...]) -> Sequence[HostHandle]:
         equal = (self.compute_units // division[0],) * division[0]
         units = equal if len(division) == 1 else division

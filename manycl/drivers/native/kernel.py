@@ -49,7 +49,7 @@ def new_bytes(nbytes: int) -> tuple[Bytes, int]:
 
 def address_in(end: End, offset: int, nbytes: int) -> int:
     """The address of so many bytes of the buffer that an end of a copy is part of, from a byte of it on."""
-    memory, low, _ = end
+    memory, low, *_ = end
     if isinstance(memory, NativeMemory):
         if memory.kept is None:
             raise DriverError("memory that has been freed cannot be copied or filled")

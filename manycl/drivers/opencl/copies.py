@@ -21,7 +21,7 @@ read_buffer = compiled._enqueue_read_buffer
 write_buffer = compiled._enqueue_write_buffer
 
 
-def _rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
+def rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
     """Rows as rectangles that lie within lines of their pitch: two where they go over a line's end. The last row is one
     of its own where its line is not complete in ``nbytes``: drivers may want all of the lines to be there."""
     offset, width, pitch, count, *_ = rows
@@ -44,7 +44,7 @@ def copy_rows(
     if isinstance(target.memory, cl.Buffer) and isinstance(source.memory, cl.Buffer):
         return _copy_inside(queue, source, target, rows, after)
     is_upload = isinstance(target.memory, cl.Buffer)
-    (held, low, _), (host, _, _) = (target, source) if is_upload else (source, target)
+    (held, low, *_), (host, *_) = (target, source) if is_upload else (source, target)
     if low:  # both from the device's first byte on
         host = host[low:]
         rows = [row._replace(offset=row.offset - low) for row in rows]
@@ -63,7 +63,7 @@ def _copy_host(
     """Between a device and the host, which both have the first ``nbytes``."""
     events = []
     for given in rows:
-        for part in [given] if given.rows == 1 else _rectangles(given, nbytes):
+        for part in [given] if given.rows == 1 else rectangles(given, nbytes):
             if part.rows == 1:
                 events.append(_copy_run(queue, target, source, part.offset, part.width, wait_for))
                 continue
@@ -123,7 +123,7 @@ def _copy_inside(
     queue: cl.CommandQueue, source: End, target: End, rows: Sequence[Box], after: Sequence[cl.Event]
 ) -> list[cl.Event]:
     """Between two buffers of a device."""
-    (given, source_low, _), (taken, target_low, _) = source, target
+    (given, source_low, *_), (taken, target_low, *_) = source, target
     events, wait_for = list[cl.Event](), list(after) or None
     for offset, width, pitch, count, *_ in rows:
         if count == 1:

@@ -13,7 +13,7 @@ import numpy as np
 
 from manycl.drivers.driver import Driver, DriverError, Found, Handle
 from manycl.drivers.native import cores
-from manycl.drivers.opencl.driver import OpenCLDriver
+from manycl.drivers.opencl.driver import CommonContext, OpenCLDriver
 from manycl.drivers.opencl.icd import INSTALL, intel_library, pip_pocl, prepare
 from manycl.drivers.opencl.processor import introduce
 from manycl.drivers.opencl.real import cl
@@ -32,14 +32,18 @@ _PROBE = 4096  # bytes, and the alignment every driver accepts
 
 
 class OpenCLHandle(Handle):
-    """A device or sub-device; ``resources``: as of :class:`manycl.drivers.driver.Handle`.
+    """A device or sub-device; ``resources``: as of :class:`manycl.drivers.driver.Handle`. ``common``: the context that
+    it has in common with others, which it copies from and waits for (None: it is opened with a context of its own).
 
     Give ``cl`` to every CommandQueue: PoCL's ``Context([sub]).devices`` holds the parent.
     """
 
-    def __init__(self, device: Any, resources: Callable[[], frozenset[str]]) -> None:
+    def __init__(
+        self, device: Any, resources: Callable[[], frozenset[str]], common: CommonContext | None = None
+    ) -> None:
         self.cl = device
         self._resources = resources
+        self._common = common
 
     @property
     def compute_units(self) -> int:
@@ -51,6 +55,17 @@ class OpenCLHandle(Handle):
 
     def shares_host_memory(self) -> bool:
         return shares_host_memory(self.cl)
+
+    def can_copy(self, other: Handle) -> bool:
+        return self.waits_for(other)
+
+    def waits_for(self, other: Handle) -> bool:
+        return self._common is not None and isinstance(other, OpenCLHandle) and other._common is self._common
+
+    def among(self, met: dict[str, Any]) -> Handle:
+        common = met.setdefault("context", CommonContext())
+        common.devices.append(self.cl)
+        return OpenCLHandle(self.cl, self._resources, common)
 
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         if _is_intels_processor(self.cl):
@@ -76,7 +91,7 @@ class OpenCLHandle(Handle):
         ]
 
     def open(self, device: Device) -> Driver:
-        return OpenCLDriver(self.cl, device)
+        return OpenCLDriver(self.cl, device, self._common)
 
 
 def look(notes: list[str]) -> list[Found]:

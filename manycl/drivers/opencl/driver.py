@@ -1,4 +1,5 @@
-"""The OpenCL driver: one context a device, in-order queues, no callbacks."""
+"""The OpenCL driver: in-order queues, no callbacks. Devices that are used together have a context in common, so that
+they wait for each other's commands; a buffer is used by queues of one device only."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from types import TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from manycl.drivers.driver import BuildError, Bytes, DirectLaunch, DirectQueue, DriverError, End, Source
 from manycl.drivers.native.compiler.library import library
@@ -17,6 +20,7 @@ from manycl.drivers.opencl.copies import copy_rows, read_buffer, write_buffer
 from manycl.drivers.opencl.launches import QueueLaunches, direct_launch
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl
+from manycl.drivers.opencl.relays import Relay
 from manycl.drivers.opencl.staging import Staged, Stager, pin, staged_part
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device
@@ -69,19 +73,31 @@ class OpenCLKernel:
             raise DriverError(str(error)) from None
 
 
+class CommonContext:
+    """The context of several devices of a platform, made when the first of them is opened."""
+
+    def __init__(self) -> None:
+        self.devices: list[cl.Device] = []
+
+    @cached_property
+    def context(self) -> cl.Context:
+        return cl.Context(self.devices)
+
+
 class OpenCLDriver:
-    """``device`` is the handle of a device or sub-device."""
+    """``device`` is the handle of a device or sub-device. ``common``: the context that it has in common with others
+    (None: it has one of its own)."""
 
     is_interruptible = False
     slows_down = False
     needs_shared_memory = may_be_lost = tells_when_lost = False
     has_crashed = False
 
-    def __init__(self, handle: cl.Device, device: Device) -> None:
+    def __init__(self, handle: cl.Device, device: Device, common: CommonContext | None = None) -> None:
         self.device = device
         self.cl = handle
         try:
-            self.context = cl.Context([handle])
+            self.context = common.context if common is not None else cl.Context([handle])
         except cl.Error as error:
             raise DriverError(f"{device.name} cannot be opened: {error}", hint=LEAVE_OUT) from None
         self.is_polled = device.kind != "cpu"
@@ -92,6 +108,8 @@ class OpenCLDriver:
         self._launches: dict[cl.CommandQueue, QueueLaunches] = {}
         self._launched: QueueLaunches | None = None
         """The launches of the queue that was used last."""
+        self._relays = WeakKeyDictionary[OpenCLDriver, Relay]()
+        """By the driver of the device that bytes leave."""
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)
@@ -183,6 +201,8 @@ class OpenCLDriver:
         self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
     ) -> Sequence[cl.Event]:
         with translated:
+            if isinstance(source.owner, OpenCLDriver):
+                return self._relay(source.owner, queue, target, source, rows, after)
             part = staged_part(target, source, rows) if self._stager is not None else None
             if self._stager is not None and part is not None:
                 # the thread that waits for what was given before is not the one that will send that
@@ -196,6 +216,29 @@ class OpenCLDriver:
                 self._stager.start(queue.int_ptr, part, before, staged)
                 return [staged]
             return copy_rows(queue, target, source, rows, after) or [self._mark(queue, after)]
+
+    def _relay(
+        self,
+        other: OpenCLDriver,
+        queue: cl.CommandQueue,
+        target: End,
+        source: End,
+        rows: Sequence[Box],
+        after: Sequence[cl.Event],
+    ) -> Sequence[cl.Event]:
+        """Enqueue a copy from the memory of another device of the context."""
+        relay = self._relays.get(other) or self._relays.setdefault(other, Relay(self.context))
+        leaving = relay.leaving.get(queue.int_ptr) or relay.leaving.setdefault(queue.int_ptr, other.queue(timed=True))
+        there, here = list[cl.Event](), list[cl.Event]()
+        for event in after:
+            given = event.command_queue  # (a staged transfer has none)
+            if given in self._queues:
+                here.append(event)  # it delays the write alone
+                continue
+            there.append(event)
+            if given is not None:
+                given.flush()  # else the read may never begin
+        return relay.copy(leaving, queue, target, source, rows, (there, here)) or [self._mark(queue, after)]
 
     def _mark(self, queue: cl.CommandQueue, after: Sequence[cl.Event]) -> cl.Event:
         """What is complete when all that a queue was given is, and some events. NVIDIA's driver says of a marker, as of
@@ -307,6 +350,10 @@ class OpenCLDriver:
         if isinstance(event, Staged):
             return event.began - event.offset, event.ended - event.offset
         with translated:
+            for other in self._relays:
+                if event.command_queue in other._queues:  # the beginning of what came from there, by this clock
+                    start, end = other.times(event)
+                    return start + other._offset - self._offset, end + other._offset - self._offset
             return event.get_profiling_info(_START) * 1e-9, event.get_profiling_info(_END) * 1e-9
 
     def clock(self) -> float | None:

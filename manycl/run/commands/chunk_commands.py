@@ -210,7 +210,13 @@ class PacketEmitter(Emitter):
         return command.token
 
     def _in_queue(
-        self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
+        self,
+        index: int,
+        lane: Lane,
+        after: Sequence[int],
+        heard: set[int],
+        given: Iterable[int] = (),
+        by_events: bool = True,
     ) -> tuple[int, ...]:
         if self._packets and (after or heard):  # there are packets
             count = len(self._lane)  # (tokens from that on are those of transfers)
@@ -218,7 +224,7 @@ class PacketEmitter(Emitter):
             heard = {t if t >= count else self._by(t) for t in heard}
         if self._done and heard:
             heard = heard - self._done
-        return super()._in_queue(index, lane, after, heard, given)
+        return super()._in_queue(index, lane, after, heard, given, by_events)
 
 
 def _put(of: dict[BufferKey, Found], key: BufferKey, value: Found | None) -> None:

@@ -61,8 +61,13 @@ class Copies:
         self._routes = subject.problem.routes
         self._memory = [d.memory for d in machine.devices]
         self._domains = [d.event_domain for d in machine.devices]
-        # memories that several devices share: one of these may wait for an upload of another
-        self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
+        # devices for whose uploads other ones may have to wait, which only hear of them
+        self._awaited = {
+            d
+            for d, (memory, domain) in enumerate(zip(self._memory, self._domains, strict=True))
+            if (self._routes.has_peers or (memory != HOST and self._memory.count(memory) > 1))
+            and not (domain and self._domains.count(domain) == len(self._domains))
+        }
         # pieces that ranges of a launch write at the same time: they have several writers
         self._together = graph.written_together
         self.commands: list[Command] = []
@@ -86,12 +91,18 @@ class Copies:
     # the order of commands
 
     def _in_queue(
-        self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
+        self,
+        index: int,
+        lane: Lane,
+        after: Sequence[int],
+        heard: set[int],
+        given: Iterable[int] = (),
+        by_events: bool = True,
     ) -> tuple[int, ...]:
         """Put a command after those that its queue was given before. Return which of ``after``, tokens on its own
-        device, it has to wait for besides. ``given``: commands that must have been given before. This decides whether
-        it is held."""
-        if heard:
+        device, it has to wait for besides. ``given``: commands that must have been given before; ``by_events``: of
+        ``heard``, it may wait without the host for those that it can wait for so. This decides whether it is held."""
+        if heard and by_events:
             after = self._waited_for(lane[0], after, heard)
         held, last = self.held, self._last.get(lane)
         behind = held.intersection(given)
@@ -243,8 +254,9 @@ class Copies:
         if maker is not None and maker < len(self._lane) and key in self._together:
             heard, tells = set(self._writers[key]), None
         token = self._transfer(key, at, device, queue, tells)
-        after = self._copies_wait(index, (device, queue), (), heard, behind)
-        is_told |= self._memory[device] in self._shared or self._routes.has_peers  # other devices may wait for it
+        # (what the host has may be read as an upload is enqueued)
+        after = self._copies_wait(index, (device, queue), (), heard, behind, by_events=source >= self._routes.hosts)
+        is_told |= device in self._awaited
         target = self._memory[device]
         self.commands.append(Copy(token, key, device, queue, after, is_told, source, target, None, store))
         return token
@@ -290,13 +302,19 @@ class Copies:
         return token
 
     def _copies_wait(
-        self, index: int, lane: Lane, after: Sequence[int], heard: set[int], behind: Collection[int] = ()
+        self,
+        index: int,
+        lane: Lane,
+        after: Sequence[int],
+        heard: set[int],
+        behind: Collection[int] = (),
+        by_events: bool = True,
     ) -> tuple[int, ...]:
         """Make a transfer wait for what it comes after: queues of transfers guarantee no order. Return the tokens of
-        commands that it waits for without the host."""
-        after = tuple(self._waited_for(lane[0], after, heard) if heard else after)
+        commands that it waits for without the host (none of other devices, unless ``by_events``)."""
+        after = tuple(self._waited_for(lane[0], after, heard) if heard and by_events else after)
         if not isinstance(lane[1], TransferQueue):
-            self._in_queue(index, lane, after, heard, behind)
+            self._in_queue(index, lane, after, heard, behind, by_events)
             return after
         held = self.held.intersection((*behind, *[self._at[t] for t in after])) if behind or after else set()
         if held or heard:

@@ -376,10 +376,6 @@ class Memory:
             buffer = held.buffers[key] = self._create_on(self._stored[key], held)
         return buffer
 
-    def elsewhere(self, key: BufferKey, memory: int) -> Allocation:
-        """Return the memory that a buffer has in the memory of some device."""
-        return self.on_device(key, self._machine.owner(memory))
-
     def argument(self, value: Argument, device: DeviceIndex) -> Allocation | bytes | LocalArg:
         """Return the value that a kernel's argument is set to on a device; a view begins at a multiple of its
         alignment."""

@@ -100,8 +100,11 @@ class TransferLanes:
         window = self._windows.get(store) if store is not None else None
         if window is not None:
             return End(self._memory.on_device(window.key, copy.device), window.low)
-        is_own = self._record.machine.devices[copy.device].memory == memory
-        return End(self._memory.on_device(key, copy.device) if is_own else self._memory.elsewhere(key, memory))
+        machine = self._record.machine
+        if machine.devices[copy.device].memory == memory:
+            return End(self._memory.on_device(key, copy.device))
+        owner = machine.owner(memory)
+        return End(self._memory.on_device(key, owner), owner=self._lanes[owner].driver)
 
     def _rows(self, keys: tuple[BufferKey, ...]) -> Moved:
         """Return the rows that pieces of a buffer stand for, or all of it."""

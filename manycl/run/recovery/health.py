@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from manycl.drivers.choice import joined
 from manycl.errors import DeviceError
 from manycl.run.executor.lanes import Lanes
 from manycl.utilities.logs import logger
@@ -36,15 +38,18 @@ def examine(devices: DeviceSet, directory: Directory) -> None:
 
 
 def admit(devices: DeviceSet, directory: Directory, name: str) -> None:
-    """Use a device again that was left out, from a new context on. Raises DeviceError if it still does not work."""
+    """Use a device again that was left out, from a new context on, which it has alone: what those share that it was
+    used with may be damaged for it. Raises DeviceError if it still does not work."""
     if name not in devices.excluded:
         raise DeviceError(f"{name} was not left out", hint=f"left out are: {', '.join(devices.excluded) or 'none'}")
-    opened = next(o for o in devices.opened if o.device.name == name)
-    lanes = Lanes(opened.open(), devices.backend.profile)
+    renewed = [o if o.device.name != name else replace(o, handle=o.handle.among({})) for o in devices.opened]
+    everything, opened = joined(renewed)
+    lanes = Lanes(next(o for o in opened if o.device.name == name).open(), devices.backend.profile)
     if reason := lanes.probe():
         lanes.release()
         raise DeviceError(f"{name} still does not work: {reason}")
     del devices.excluded[name]
+    devices.everything, devices.opened = everything, opened
     arrange(devices, directory, lanes)
     log.info("%s is used again", name)
 

@@ -194,7 +194,7 @@ class MeasuredLink:
 
     def of(self, other: MeasuredLink, nbytes: int = 0, chunk: int = 0) -> Event:
         """Enqueue a transfer from another device, as ``up`` does from the host."""
-        return self._start(0, End(self._device[0]), End(other._device[1]), nbytes, chunk)
+        return self._start(0, End(self._device[0]), End(other._device[1], owner=other.driver), nbytes, chunk)
 
     def measure(self, others: Sequence[MeasuredLink], timed: Callable[[Starts], float]) -> Values:
         """Return the values of the links. ``others``: those of devices that this one copies from, which are taken to be

@@ -132,6 +132,11 @@ class ChaosBackend:
                 self._kept[FIRST][command.buffer] = self.values[HOST].get(command.buffer)
             if isinstance(command, Copy) and command.is_upload and command.target_store is not None:
                 self._allocate(command.device, command.target_store)
+            if isinstance(command, Copy) and command.is_upload and command.source <= len(self.machine.hosts):
+                under_way = [a.command for a in self._active.values()]
+                under_way += [c for line in self._lines.values() for c in line]
+                coming = [c for c in under_way if isinstance(c, Copy) and c.target == command.source]
+                assert command.buffer not in [c.buffer for c in coming], "what a driver may read now is to come"
             if isinstance(command, Run) or (isinstance(command, Copy) and command.source == command.target):
                 assert 0 <= command.queue < self._queues[command.device], "a queue that was not announced"
             place = lane_of(command)

@@ -97,7 +97,7 @@ TestResults = ResultsMachine.TestCase
 def test_one_after_another_is_one_memory() -> None:
     results, places = Results(PageLocks()), set()
     for nbytes in range(100_000, 100_050):
-        result, _, is_pinned = results.take(nbytes)
+        result, _, is_pinned, _ = results.take(nbytes)
         places.add(result.ctypes.data)
         del result
         assert not is_pinned, "no device does that"
@@ -130,7 +130,7 @@ def test_results_come_from_ordinary_memory_where_no_more_can_be_locked() -> None
     results = Results(locks)
     places = set()
     for _ in range(20):
-        result, _, is_pinned = results.take(100_000)
+        result, _, is_pinned, _ = results.take(100_000)
         places.add(result.ctypes.data)
         del result
         assert not is_pinned

@@ -327,7 +327,7 @@ def test_staged_transfers_move_every_byte(staged: mc.Queue) -> None:
     result = staged.session.run(graph, round_robin(staged, graph))
     moved = [e for e in result.trace.events if e.event == "transfer"]
     assert {e.nbytes for e in moved} == {4 * big}
-    assert len(moved) >= 8  # x up, and y down and up between each two
+    assert len(moved) >= 5  # x up, and y from one to the other between each two
     assert (y.get() == data + 4).all()
 
 

@@ -16,7 +16,7 @@ import pytest
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.drivers.native.driver import NativeDriver
-from manycl.drivers.opencl import copies, driver
+from manycl.drivers.opencl import copies, driver, relays
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST_BIT, Device, Link, Machine
@@ -40,8 +40,9 @@ PROGRAM = mc.Program(
 
 
 class Death:
-    """``of``: what fails once ``calls`` of its calls were made: an OpenCL device's context, or a native device's
-    driver. ``devices``: which of the processor's devices to choose, and ``name``: what it is called."""
+    """``of``: what fails once ``calls`` of its calls were made: a native device's driver, or an OpenCL device in one
+    context (a GPU's fault ends what its driver keeps for this GPU there; others of the context work). ``devices``:
+    which of the processor's devices to choose, and ``name``: what it is called."""
 
     def __init__(self, devices: str, name: str) -> None:
         self.devices, self.name = devices, name
@@ -57,7 +58,12 @@ class Death:
 
     def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def mortal(first: Any, *args: Any, **options: Any) -> Any:
-            self.called(first if isinstance(first, cl.Context | NativeDriver) else first.context, call)
+            one = first
+            if isinstance(first, cl.Context):
+                one = first, args[0]
+            elif not isinstance(first, NativeDriver):
+                one = first.context, first.device
+            self.called(one, call)
             return call(first, *args, **options)
 
         return mortal
@@ -76,7 +82,7 @@ def death(request: pytest.FixtureRequest) -> Iterator[Death]:
             *[
                 mock.patch.object(module, name, it.wrapped(getattr(module, name)))
                 for name in ("read_buffer", "write_buffer")
-                for module in (driver, copies)
+                for module in (driver, copies, relays)
             ],
             mock.patch.object(cl, "enqueue_marker", it.wrapped(cl.enqueue_marker)),
             mock.patch.object(cl, "CommandQueue", it.wrapped(cl.CommandQueue)),
@@ -91,7 +97,7 @@ def death(request: pytest.FixtureRequest) -> Iterator[Death]:
 def victim(queue: mc.Queue, index: int) -> Any:
     """What of a device can die: see Death."""
     driver = queue.session.backend.drivers[index]
-    return driver if isinstance(driver, NativeDriver) else driver.context
+    return driver if isinstance(driver, NativeDriver) else (driver.context, driver.cl)
 
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"])
@@ -197,8 +203,9 @@ def test_what_is_lost_is_said_by_name_and_the_device_can_come_back(own: mc.Queue
         PROGRAM.inc(own, (N,), (16,), kept)
         PROGRAM.inc(own, (N,), (16,), lost)
         own.finish()
+    PROGRAM.add(own, (N,), (16,), kept, lost)  # they have no context in common any more
     assert (kept.get() == 5).all()
-    assert (lost.get() == 3).all()
+    assert (lost.get() == 8).all()
 
 
 def test_without_the_last_device_there_is_a_clear_error(death: Death) -> None:
