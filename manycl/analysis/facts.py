@@ -48,7 +48,8 @@ class KernelFacts:
     """One kernel: 1-based ``line`` in the user's file; ``dimensions`` the highest NDRange dimension it asks ids of.
 
     ``sees_groups``: by what it may tell how its work-items are grouped; empty: it does the same however they are,
-    unless a buffer that it writes is another argument as well, and ``sees_groups_shared`` says by what then."""
+    unless a buffer that it writes is another argument as well, and ``sees_groups_shared`` says by what then.
+    ``prints``: by printf."""
 
     name: str
     line: int
@@ -60,6 +61,7 @@ class KernelFacts:
     local_bytes: int = 0  # of __local variables declared in the kernel and what it calls
     sees_groups: str = ""
     sees_groups_shared: str = ""
+    prints: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.engine.result import Result
 from manycl.run.executor.command_buffer import recorded
 from manycl.run.graph_cache.cached_graph import CachedGraph
+from manycl.run.lowering.depth import InDepth
 from tests.run.between_runs import Numbers, host_code_between_runs, run_by
 
 SOURCE = """
@@ -257,13 +258,14 @@ def even(queue: mc.Queue, graph: Graph, dimensions: Sequence[int]) -> Plan:
     return Plan(tuple(assignments), "even", queue.devices, 0.0)
 
 
-def test_only_halos_move_between_iterations() -> None:
+def test_only_halos_move_between_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two devices, six iterations of a stencil from a to b and back: what moves are the rows at the cut, once an
     iteration and direction."""
     start = np.random.default_rng(1).random((N, N), np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_ZERO_COPY", "0")
         queue = mc.Queue("cpu/2#0-1")
+    monkeypatch.setattr("manycl.run.lowering.lower.in_depth", lambda _, plan: InDepth(plan))
     with queue:
         pair = [queue.array(start), queue.array(start)]
 

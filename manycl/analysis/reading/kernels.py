@@ -59,6 +59,7 @@ def _kernel(unit: Unit, kernel: Function, known: Mapping[int, FunctionSummary]) 
         local_bytes=sum(n.type.size for f in functions for n in f.nodes if _is_local(n)),
         sees_groups=sees,
         sees_groups_shared=sees_shared,
+        prints=any(name == "printf" for f in functions for name, _ in _calls(unit, f)),
     )
 
 

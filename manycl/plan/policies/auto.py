@@ -28,7 +28,7 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.foreseen import foreseen
 from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
-from manycl.plan.plan import COMPARED, ON_HOST, WHOLE, Plan
+from manycl.plan.plan import COMPARED, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.policies import load
 from manycl.plan.policies.classical.in_order import on_one_device
 from manycl.plan.policies.papers import mkmd, mkmd_coarse, tenths
@@ -271,6 +271,8 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
                 yield Candidate("portfolio", members + effort * PLANNING.placed, lambda: _portfolio(whole, effort))
     if begin.best is not None and table is not None and splits and foresees:
         yield Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits))
+        if len({d.memory for d in whole.machine.devices}) > 1:
+            yield Candidate("evenly", 0.0, lambda: _evenly(_in_parts(whole, table, splits), whole, table))
 
 
 def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Plan:
@@ -281,6 +283,20 @@ def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Pl
     plan = timeline.plan(problem, "auto")
     apart = {node for node, split in splits.items() if split.merge == "none"}
     return replace(plan, assignments=as_ranges(plan.assignments, splits, apart))
+
+
+def _evenly(plan: Plan, problem: Problem, table: Costs) -> Plan:
+    """Return a plan with ranges of whole launches divided evenly between all devices that are like theirs. No launch
+    may end earlier so for itself, where it takes less than an exchange: the engine has several between two exchanges
+    (``run/lowering/depth.py``)."""
+    devices, out = problem.machine.devices, list[Assignment]()
+    kinds = [(d.kind, d.model, d.driver) for d in devices]
+    for a in plan.assignments:
+        alike = [d for d in table.allowed[a.node] if kinds[d] == kinds[a.device]] if a.is_range else []
+        bounds = [a.groups * n // len(alike) for n in range(len(alike) + 1)] if alike else []
+        shares = zip(alike, bounds, bounds[1:], strict=False)
+        out += [a._replace(device=d, first=low, groups=high - low) for d, low, high in shares if low < high] or [a]
+    return replace(plan, assignments=tuple(out))
 
 
 def _balance(problem: Problem) -> Plan:

@@ -34,11 +34,11 @@ class Keeper:
         self._alone = {d for d in subject.keeping.mortal - self._here if memories.count(memories[d]) == 1}
         self.is_on = bool(self._alone)  # whether it makes checkpoints
         self._checkpoints: Checkpoints | None = None
-        self._skipped: Collection[BufferKey] = ()
+        self._skipped = self._graph.written_together
+        self._own = frozenset(subject.lowered.own)
         if self.is_on:
             work = sum((subject.keeping.seconds or {}).values())
             self._checkpoints = Checkpoints(work / len(memories))
-            self._skipped = frozenset(subject.lowered.own) | self._graph.written_together
         self._busy = [0.0] * len(memories)  # predicted seconds of the steps given, by device
         self._changed: set[BufferKey] = set()  # buffers whose host copy is not what it was at first
         self._latest: dict[DeviceIndex, list[int]] = {}  # the transfers of the last checkpoint
@@ -115,7 +115,7 @@ class Keeper:
                 continue
             cost = self._cost(key, device)
             checkpoints.wrote(key, device, cost)
-            if device in self._alone and not masks[key] & HOST_BIT:
+            if device in self._alone and not masks[key] & HOST_BIT and key not in self._own:
                 checkpoints.alone(key, device, cost)
         self._look(checkpoints)
 

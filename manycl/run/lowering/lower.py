@@ -26,6 +26,7 @@ from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.chunks import chunks_of, in_chunks
+from manycl.run.lowering.depth import InDepth, in_depth
 from manycl.run.lowering.partition import Cut, Order, Touches
 from manycl.run.lowering.pipelining import in_turns, overlapped
 from manycl.run.lowering.range_tasks import RangeTask, draft_steps
@@ -59,7 +60,8 @@ def lower(
         lowered = _Assembly(problem, in_chunks(plan, problem), directory, {}).result()
     elif split and plan is not None and not limits:
         parts = overlapped(problem, plan)
-        lowered = in_turns(_Assembly(problem, parts.plan, directory, {}).result(), parts.turns)
+        deep = in_depth(problem, parts.plan)
+        lowered = in_turns(_Assembly(problem, deep.plan, directory, {}, deep=deep).result(), parts.turns)
     else:
         lowered = _Assembly(problem, plan, directory, limits or {}, passes).result()
     if limits is None:
@@ -101,6 +103,7 @@ class _Assembly:
         limits: Mapping[DeviceIndex, int],
         passes: Sequence[TimeTile] = (),
         shared: bool = True,
+        deep: InDepth | None = None,
     ) -> None:
         self.limits = limits
         self.passes = passes
@@ -109,7 +112,7 @@ class _Assembly:
         self.plan = plan
         self.directory = directory
         self.of = _by_node(self.graph, plan)
-        drafted = draft_steps(problem, self.of, directory, limits, passes, shared)
+        drafted = draft_steps(problem, self.of, directory, limits, passes, shared, deep)
         self.drafts, self.temporaries = drafted.of_node, drafted.temporaries
         self.sizes, self.windows = drafted.sizes, drafted.windows
 
@@ -207,10 +210,11 @@ class _Assembly:
         if self.plan is None:
             return None
         assignments: list[Assignment] = []
-        ranges: dict[int, dict[int, int]] = {}  # the range task of a range, by its first group
+        # the range task of a range, by its first group and device
+        ranges: dict[int, dict[tuple[int, DeviceIndex], int]] = {}
         for drafts in self.drafts:
             if id(drafts) not in ranges:
-                ranges[id(drafts)] = {d.step.first: i for i, d in enumerate(drafts) if d.step.role == RANGE}
+                ranges[id(drafts)] = {(d.step.first, d.device): i for i, d in enumerate(drafts) if d.step.role == RANGE}
         left = [sum(1 for a in of if a.dimension is not MERGE) for of in self.of]  # ranges that are still to come
         begun: set[int] = set()
         for a in self.plan.assignments:
@@ -223,7 +227,7 @@ class _Assembly:
                 begun.add(a.node)
                 wanted += (i for i, d in enumerate(drafts) if d.step.role in (COPY, CLEAR))
             if a.dimension is not MERGE:
-                wanted.append(ranges[id(drafts)][a.first])
+                wanted.append(ranges[id(drafts)][a.first, a.device])
                 left[a.node] -= 1
                 if not left[a.node]:
                     wanted += (i for i, d in enumerate(drafts) if d.step.role == COMBINE)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, apart, identity
-from manycl.graph.graph import Buffer, BufferKey, Graph, HostTask, Launch, Node, Window
+from manycl.graph.graph import Buffer, BufferKey, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.graph.versions.versions import preferred, run_as
 from manycl.group_range import GroupRange
@@ -26,10 +25,11 @@ from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.declared_access import divided
+from manycl.run.lowering.depth import IN_DEPTH, DeepCopy, InDepth, Place
 from manycl.run.lowering.ranges import launches_of, merge_of
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Step
-from manycl.run.tiling.limits import stores
-from manycl.run.tiling.time_skewing import Column, TimeTile
+from manycl.run.tiling.columns import Columns
+from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import Windows, intervals
 
 _MOST_GAPS = 64  # the most runs of undefined bytes, which are cleared one by one
@@ -94,14 +94,15 @@ def draft_steps(
     limits: Container[DeviceIndex],
     passes: Sequence[TimeTile] = (),
     shared: bool = True,
+    deep: InDepth | None = None,
 ) -> Drafted:
     """Return the range tasks of all nodes. ``of``: a plan's assignments by node (none: devices are chosen during the
     run). ``limits``: the devices on which ranges work on windows. ``passes``: the time tiles, whose ranges run in
-    columns, one after another. ``shared``: as for :class:`windows.Windows`.
+    columns, one after another. ``shared``: as for :class:`windows.Windows`. ``deep``: the launches that run in depth.
 
     Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided.
     """
-    return _Drafting(problem, of, directory, limits, passes, shared).result()
+    return _Drafting(problem, of, directory, limits, passes, shared, deep).result()
 
 
 class _Drafting:
@@ -113,7 +114,10 @@ class _Drafting:
         limits: Container[DeviceIndex],
         passes: Sequence[TimeTile],
         shared: bool,
+        deep: InDepth | None,
     ) -> None:
+        self.deep = deep
+        self._own: dict[tuple[object, ...], BufferKey] = {}  # what devices in depth have of their own
         self.problem = problem
         self.graph = problem.graph
         self.of = of
@@ -161,6 +165,8 @@ class _Drafting:
             assignments = self.of[node]
             if node in self.columns:
                 drafts = self._in_columns(node, task, assignments)
+            elif self.deep is not None and node in self.deep.own:
+                drafts = self._in_depth(node, task, assignments, self.deep)
             elif any(a.dimension is not WHOLE for a in assignments):
                 drafts = self._divided(node, task, assignments)
             else:
@@ -189,6 +195,51 @@ class _Drafting:
             step = Step(node, RANGE, *a.range, Reduction.NONE.words())
             drafts.append(RangeTask(step, launch, a.device, a.queue, access, turn, windows))
         return drafts
+
+    def _in_depth(self, node: int, task: Node, assignments: Sequence[Assignment], deep: InDepth) -> list[RangeTask]:
+        """Return the range tasks of a launch in depth: what its devices exchange before it, its ranges on their own
+        copies, and what is copied out after it. Launches that do the same share them."""
+        assert isinstance(task, Launch)
+        before, after, own = deep.before.get(node, ()), deep.after.get(node, ()), deep.own[node]
+        known = identity(task, self.sizes), tuple(a._replace(node=0, start=0.0, end=0.0) for a in assignments)
+        if (drafts := self._alike.get((known, before, after, own))) is not None:
+            return drafts
+        queues, drafts = {a.device: a.queue for a in assignments}, []
+        for move in before:
+            drafts += self._moved(node, move, queues, 0)
+        for a in assignments:
+            division = divided(self.problem, node, run_as(task, a.version), a.range.dimension, self.sizes)
+            access = division.access(a.range)
+            mine = {key: self._of(a.device, key) for key in own.intersection(access)}
+            launch, step = launches_of(division).range(a.range, mine), Step(node, RANGE, *a.range, IN_DEPTH, a.version)
+            touched = {mine.get(key, key): x for key, x in access.items()}
+            drafts.append(RangeTask(step, launch, a.device, a.queue, touched, 2))
+        for move in after:
+            drafts += self._moved(node, move, queues, 3)
+        return self._alike.setdefault((known, before, after, own), sorted(drafts, key=lambda d: d.round))
+
+    def _of(self, place: Place, key: BufferKey) -> BufferKey:
+        """Return a device's own copy of a buffer, or the buffer itself."""
+        if place is not None and (place, key) not in self._own:
+            self._own[place, key] = self._temporary(key)
+        return key if place is None else self._own[place, key]
+
+    def _moved(self, node: int, move: DeepCopy, queues: Mapping[DeviceIndex, int], turn: int) -> Iterator[RangeTask]:
+        """Yield the copies that a move is, from round ``turn`` on: between devices by way of a buffer of its size,
+        which the source fills and the target empties."""
+        key, low, high, source, target = move
+        if source is None or target is None:
+            device = target if source is None else source
+            assert device is not None
+            step = Step(node, COPY if source is None else COMBINE, method=IN_DEPTH)
+            ends = (self._of(target, key), low), (self._of(source, key), low)
+            yield self._copy(step, device, queues[device], *ends, high - low, turn)
+            return
+        if move not in self._own:
+            self._own[move] = self._temporary(key, high - low)
+        box, step = (self._own[move], 0), Step(node, COPY, method=IN_DEPTH)
+        yield self._copy(step, source, queues[source], box, (self._of(source, key), low), high - low, turn)
+        yield self._copy(step, target, queues[target], (self._of(target, key), low), box, high - low, turn + 1)
 
     def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
         """Return the range tasks of a divided launch. Equal launches that are divided alike, and need no temporary
@@ -364,10 +415,10 @@ class _Drafting:
             after.append(RangeTask(step, merge, home.device, home.queue, touched))
         return _rounds(before, drafts, after)
 
-    def _temporary(self, key: BufferKey) -> BufferKey:
-        """Return a new buffer of this run, of the size of another one."""
+    def _temporary(self, key: BufferKey, nbytes: int | None = None) -> BufferKey:
+        """Return a new buffer of this run, of the size of another one if none is given."""
         new = self.directory.new_key()
-        self.sizes[new] = self.sizes[key]
+        self.sizes[new] = self.sizes[key] if nbytes is None else nbytes
         self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
         return new
 
@@ -378,10 +429,24 @@ class _Drafting:
         size."""
         step = Step(cut.node, COPY, method=method)
         low, high = extent
-        taken, given = (Buffer(key, self.sizes[key]) for key in (target, source))
-        name = f"copy for {cut.division.launch.name}"
-        copy = copy_task(taken, given, high - low, target_offset=low, source_offset=low, name=name)
-        return RangeTask(step, copy, a.device, a.queue, access_of(copy, self.sizes))
+        return self._copy(step, a.device, a.queue, (target, low), (source, low), high - low)
+
+    def _copy(
+        self,
+        step: Step,
+        device: DeviceIndex,
+        queue: int,
+        target: tuple[BufferKey, int],
+        source: tuple[BufferKey, int],
+        nbytes: int,
+        turn: int = 0,
+    ) -> RangeTask:
+        """Return a task that copies bytes from one buffer to another, from a byte of each on."""
+        (taken, to), (given, of) = target, source
+        ends = Buffer(taken, self.sizes[taken]), Buffer(given, self.sizes[given])
+        name = f"copy for {self.graph.nodes[step.node].name}"
+        copy = copy_task(*ends, nbytes, target_offset=to, source_offset=of, name=name)
+        return RangeTask(step, copy, device, queue, access_of(copy, self.sizes), turn)
 
     def _cleared(self, cut: _Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[RangeTask]:
         """Return tasks that clear undefined contents: two copies of undefined contents would differ when they are
@@ -415,54 +480,3 @@ def _rounds(before: list[RangeTask], ranges: list[RangeTask], after: list[RangeT
     for number, draft in enumerate(after):
         draft.round = behind + number
     return [*before, *ranges, *after]
-
-
-# The accesses of ranges in the columns of a time tile (:mod:`manycl.run.tiling.time_skewing`).
-#
-# Every range of a column is taken to touch all bytes of its buffers that the column touches. So buffers are cut at the
-# edges of columns alone, into few pieces, and a column's bytes of a buffer are transferred together, for the first
-# range that uses it.
-
-
-class Touched(NamedTuple):
-    """Accesses to buffers, and windows of them, by buffer; the same object for all ranges that touch the same."""
-
-    access: dict[BufferKey, Access]
-    windows: dict[BufferKey, Window]
-
-
-class Columns:
-    """The columns of some time tiles, by the ranges in them."""
-
-    def __init__(self, graph: Graph, passes: Sequence[TimeTile]) -> None:
-        self._columns: dict[int, dict[int, Column]] = {}  # by node and first group
-        self._first: dict[int, dict[BufferKey, int]] = {}  # by column: the first launch that touches a buffer
-        self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}
-        for column in (c for found in passes for c in found.columns):
-            begins: dict[BufferKey, int] = self._first.setdefault(id(column), {})
-            for node, groups in column.ranges:
-                self._columns.setdefault(node, {})[groups.first] = column
-                task = graph.nodes[node]
-                for key in () if isinstance(task, HostTask) else stores(task):
-                    begins.setdefault(key, node)
-
-    def __contains__(self, node: int) -> bool:
-        return node in self._columns
-
-    def intervals(self, node: int) -> Iterator[tuple[BufferKey, int, int]]:
-        """Return (buffer, low, high) of the windows of a launch's columns."""
-        return ((key, *span) for c in self._columns[node].values() for key, span in c.windows.items())
-
-    def touched(self, a: Assignment, keys: tuple[BufferKey, ...], windows: Windows) -> Touched:
-        """Return what a range of a launch with these buffers is taken to touch."""
-        column = self._columns[a.node][a.first]
-        first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
-        known = self._touched.get((id(column), keys, first))
-        if known is None:
-            access = {k: column.access[k] for k in keys}
-            for k in access.keys() - set(first):  # also what earlier ranges of the column have written
-                access[k] = Access(access[k].reads | access[k].writes, access[k].writes, False)
-            found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
-            known = Touched(access, found)
-            self._touched[id(column), keys, first] = known
-        return known

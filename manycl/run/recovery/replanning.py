@@ -35,15 +35,20 @@ UNCHANGED: Mapping[DeviceIndex, float] = {}
 
 def not_begun(lowered: Lowered, begun: Iterable[int]) -> tuple[int, ...]:
     """Return the nodes of which no step has begun, and on which nothing depends that has to run before them. ``begun``:
-    steps that have run, or may have begun."""
+    steps that have run, or may have begun. Nodes that share buffers of the run's own begin together."""
     of_node: dict[int, list[int]] = {}
-    for token in range(len(lowered.graph)):
+    sharing: dict[BufferKey, set[int]] = {key: set() for key in lowered.own}
+    for token, task in enumerate(lowered.graph.nodes):
         of_node.setdefault(lowered.step(token).node, []).append(token)
+        for key in sharing.keys() & {*task.reads, *task.writes}:
+            sharing[key].add(lowered.step(token).node)
     pending = list(dict.fromkeys(lowered.step(token).node for token in begun))
     found = set(pending)
     while pending:
         for token in of_node[pending.pop()]:
-            before = {lowered.step(p).node for p in lowered.graph.predecessors[token]} - found
+            task = lowered.graph.nodes[token]
+            before = {lowered.step(p).node for p in lowered.graph.predecessors[token]}
+            before = before.union(*[sharing.get(key, ()) for key in (*task.reads, *task.writes)]) - found
             found |= before
             pending += before
     return tuple(n for n in sorted(of_node) if n not in found)

@@ -19,6 +19,7 @@ from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.asking_policies import planned
 from manycl.run.engine.engine import execute
 from manycl.run.engine.setup import Setup
+from manycl.run.lowering.depth import IN_DEPTH
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
@@ -149,8 +150,8 @@ def directory_of(problem: Problem) -> Directory:
 
 
 def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
-    """Return the plan with the times of its simulation. Its ranges may have run in smaller parts, and steps that merge
-    stand for the plan's merge."""
+    """Return the plan with the times of its simulation. Its ranges may have run in smaller parts, or in depth as larger
+    ones, and steps that merge stand for the plan's merge."""
     whole: dict[int, tuple[float, float]] = {}
     merged: dict[int, tuple[float, float]] = {}
     ranges: dict[int, list[KernelEvent]] = {}
@@ -159,7 +160,7 @@ def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
             found = merged if isinstance(e, KernelEvent) and e.role == COMBINE else whole
             start, end = found.get(e.node, (e.start, e.end))
             found[e.node] = min(start, e.start), max(end, e.end)
-            if isinstance(e, KernelEvent) and e.role == RANGE:
+            if isinstance(e, KernelEvent) and (e.role == RANGE or (e.role, e.method) == (COMBINE, IN_DEPTH)):
                 ranges.setdefault(e.node, []).append(e)
 
     def times(a: Assignment) -> tuple[float, float]:
@@ -168,7 +169,8 @@ def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
             return merged.get(a.node, (end, end))
         if a.dimension is WHOLE:
             return whole[a.node]
-        mine = [e for e in ranges[a.node] if a.first <= e.first < a.first + a.groups]
+        device, end = plan.devices[a.device], a.first + a.groups
+        mine = [e for e in ranges[a.node] if (e.device == device if e.method == IN_DEPTH else a.first <= e.first < end)]
         return min(e.start for e in mine), max(e.end for e in mine)
 
     at = [(a, *times(a)) for a in plan.assignments]

@@ -1,0 +1,404 @@
+"""Exchange in depth: devices exchange the bytes of several launches at once, and compute those between twice.
+
+Where the launches of a loop are divided between memories, each waits for what the one before has written elsewhere: an
+exchange in each step, which takes a latency however few bytes it moves. In depth, launches are taken in blocks. At the
+beginning of a block each device gets all that its ranges of the block read. Backwards from the last launch of the
+block, ranges are widened by the work-groups that write what later ones read (a deep halo, or ghost cell expansion: Ding
+and He, "A ghost cell expansion method for reducing communications in solving PDE problems", SC 2001).
+
+The devices work on copies of their own of all buffers that the launches write. They copy in what they find before the
+first launch, and out what the launches have written after the last one. What goes from device to device lies in small
+buffers, which one fills and the other one empties. So no two devices write the same bytes of a buffer, and all of these
+steps are like any others: for the order of steps, for transfers, and for what is done again when a device is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from manycl.graph.access import Access, clash, forget_unread
+from manycl.graph.division import Division, HostDivision, identity
+from manycl.graph.graph import BufferKey, Launch
+from manycl.graph.versions.versions import run_as
+from manycl.group_range import GroupRange
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.tuning import PLANNING
+from manycl.region import NOTHING, Region, union
+from manycl.run.lowering.declared_access import divided
+
+IN_DEPTH = "in depth"
+"""The method (``Step.method``) of ranges that work on copies of their device's own."""
+Place = DeviceIndex | None
+"""The device whose own copy of a buffer is meant; None: the buffer itself."""
+Contents = dict[tuple[DeviceIndex, BufferKey], Region]
+"""The bytes of each device's own copies that are as the last launch that writes them leaves them."""
+
+
+class DeepCopy(NamedTuple):
+    """A copy of a buffer's bytes from ``low`` up to ``high``."""
+
+    key: BufferKey
+    low: int
+    high: int
+    source: Place
+    target: Place
+
+
+@dataclass(frozen=True)
+class InDepth:
+    """A plan with widened ranges. By node that runs in depth: ``own``, the buffers of which devices have copies of
+    their own, and what is copied ``before`` and ``after`` its ranges."""
+
+    plan: Plan
+    own: dict[int, frozenset[BufferKey]] = field(default_factory=dict)
+    before: dict[int, tuple[DeepCopy, ...]] = field(default_factory=dict)
+    after: dict[int, tuple[DeepCopy, ...]] = field(default_factory=dict)
+
+
+def in_depth(problem: Problem, plan: Plan) -> InDepth:
+    """Return the plan in which launches run in depth where that is predicted to pay, as deep as pays most."""
+    found, assignments = InDepth(plan), list(plan.assignments)
+    for segment in _segments(problem, plan):
+        deep = segment.best()
+        if deep is None:
+            continue
+        found.own.update(dict.fromkeys(segment.nodes, frozenset(segment.written)))
+        found.before.update(deep.before)
+        found.after[segment.nodes[-1]] = deep.after
+        for at in range(segment.begin, segment.begin + len(segment.nodes) * len(segment.devices)):
+            a = assignments[at]
+            assignments[at] = a.of_range(deep.ranges[a.node][a.device])
+    return replace(found, plan=replace(plan, assignments=tuple(assignments), events=())) if found.own else found
+
+
+@dataclass(frozen=True, eq=False)
+class _LaunchKind:
+    """A launch, one for all that do the same: the ``ranges`` of devices in queues (``lanes``), and the bytes that it
+    writes in all of them together. ``node``: the first one."""
+
+    node: int
+    division: Division
+    ranges: Mapping[DeviceIndex, GroupRange]
+    lanes: tuple[tuple[DeviceIndex, int], ...]
+    written: Mapping[BufferKey, Region]
+
+
+def _segments(problem: Problem, plan: Plan) -> Iterator[_Segment]:
+    """Yield launches that may run in depth together: one after another in the graph and in the plan, each in one range
+    in each of the same queues."""
+    known: dict[object, _LaunchKind | None] = {}
+    sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
+    of: dict[int, list[Assignment]] = {}
+    for a in plan.assignments:
+        of.setdefault(a.node, []).append(a)
+    kinds: dict[int, _LaunchKind] = {}
+    for node, task in enumerate(problem.graph.nodes):
+        ranges = of.get(node, ())
+        if problem.machine.memories > 1 < len(ranges) and isinstance(task, Launch) and _is_valid(problem, ranges):
+            of_kind = identity(task, sizes), *[(a.device, a.queue, *a[5:]) for a in ranges]
+            if of_kind not in known:
+                known[of_kind] = _kind(problem, node, task, ranges, sizes)
+            if (kind := known[of_kind]) is not None:
+                kinds[node] = kind
+    run: list[int] = []
+    begin = at = 0
+    while at < len(plan.assignments):
+        node = plan.assignments[at].node
+        members = plan.assignments[at : at + len(of[node])]
+        kind = kinds.get(node) if all(a.node == node for a in members) else None
+        if run and (kind is None or node != run[-1] + 1 or kind.lanes != kinds[run[-1]].lanes):
+            yield _Segment(problem, run, [kinds[n] for n in run], begin)
+            run = []
+        if kind is not None:
+            begin = begin if run else at
+            run.append(node)
+        at += 1 if kind is None else len(members)
+    if run:
+        yield _Segment(problem, run, [kinds[n] for n in run], begin)
+
+
+def _is_valid(problem: Problem, ranges: Sequence[Assignment]) -> bool:
+    """Return whether each of a launch's ranges, along one dimension, begins where another one ends."""
+    ordered = sorted(ranges, key=lambda a: a.first)
+    begins = [0, *accumulate(a.groups for a in ordered)]
+    is_there = all(a.is_range and a.groups > 0 and a.device in problem.machine.indices for a in ranges)
+    return is_there and len({a.dimension for a in ranges}) == 1 and [a.first for a in ordered] == begins[:-1]
+
+
+def _kind(
+    problem: Problem, node: int, task: Launch, ranges: Sequence[Assignment], sizes: Mapping[BufferKey, int]
+) -> _LaunchKind | None:
+    """Return the kind of a launch; None where it cannot run in depth: its devices may give different bits, or what its
+    work-groups do is more than to write bytes that are known."""
+    devices = [problem.machine.devices[a.device] for a in ranges]
+    if len({d.memory for d in devices}) < len(devices) or len({(d.kind, d.model, d.driver) for d in devices}) > 1:
+        return None
+    ran = run_as(task, ranges[0].version)
+    has_effects = ran.kernel.prints or ran.program.shared
+    if has_effects or len({a.version for a in ranges}) > 1 or problem.splits.get(node) is None:
+        return None
+    division = divided(problem, node, ran, ranges[0].range.dimension, sizes)
+    if isinstance(division, HostDivision) or division.operations or sum(a.groups for a in ranges) != division.groups:
+        return None
+    found = [division.access(a.range) for a in ranges]
+    forget_unread(found, ())
+    for key in task.writes:
+        if clash(key, found, [d.memory for d in devices]) or not all(access[key].overwrites for access in found):
+            return None
+    written = {key: union(access[key].writes for access in found) for key in task.writes}
+    lanes = tuple(sorted((a.device, a.queue) for a in ranges))
+    return _LaunchKind(node, division, {a.device: a.range for a in ranges}, lanes, written)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Launches between two exchanges, which take ``seconds`` by prediction. ``ranges``: of each of them, by device;
+    what copies must have before (``needs``), have new afterwards (``left``), and what is ``touched`` of them, as
+    intervals; ``written``: the bytes that the launches write in all."""
+
+    ranges: Sequence[Mapping[DeviceIndex, GroupRange]]
+    needs: Contents
+    left: Contents
+    touched: Contents
+    written: Mapping[BufferKey, Region]
+    seconds: float
+
+
+class _Deep(NamedTuple):
+    """A segment in some depth, which takes ``seconds`` by prediction: ``ranges`` by node and device; what is copied
+    before nodes, and ``after`` the last one."""
+
+    seconds: float
+    ranges: Mapping[int, Mapping[DeviceIndex, GroupRange]]
+    before: Mapping[int, tuple[DeepCopy, ...]]
+    after: tuple[DeepCopy, ...]
+
+
+class _Segment:
+    """Launches (``nodes``) one after another that may run in depth: the assignments from ``begin`` on of a plan."""
+
+    def __init__(self, problem: Problem, nodes: Sequence[int], kinds: Sequence[_LaunchKind], begin: int) -> None:
+        self._problem, self.nodes, self._kinds, self.begin = problem, nodes, kinds, begin
+        self.devices = [device for device, _ in kinds[0].lanes]
+        self.written: dict[BufferKey, Region] = {}
+        for kind in dict.fromkeys(kinds):
+            for key, region in kind.written.items():
+                self.written[key] = self.written.get(key, NOTHING) | region
+        self._writes = {kind: {key: self._around(key, r) for key, r in kind.written.items()} for kind in set(kinds)}
+        self._access, self._block, self._seconds = cache(self._accessed), cache(self._made), cache(self._predicted)
+
+    def best(self) -> _Deep | None:
+        """Return the depth that is predicted to take least; None where no other one gains enough on a depth of 1."""
+        if not self._may_gain():
+            return None
+        today, best, depth = self._at(1), None, 2
+        while today is not None and depth <= len(self.nodes):
+            found = self._at(depth)
+            if found is None or (best is not None and found.seconds >= best.seconds):
+                break
+            best, depth = found, 2 * depth
+        if today is None or best is None or not self._pays(today.seconds - best.seconds):
+            return None
+        return best
+
+    def _pays(self, gain: float) -> bool:
+        return gain > PLANNING.worth * self._problem.handover
+
+    def _may_gain(self) -> bool:
+        """Return whether exchanges of a byte take a part of the time that matters, and devices have room for copies."""
+        buffers, machine = self._problem.graph.buffers, self._problem.machine
+        sizes = [b.nbytes for b in buffers.values()] + [buffers[key].nbytes for key in self.written]
+        if not all(machine.devices[d].holds(sizes) for d in self.devices):
+            return False
+        first, second = self.devices[:2]
+        exchange = self._copying((DeepCopy(BufferKey(0), 0, 1, first, second),), is_deep=False)
+        computing = sum(max(self._seconds(k, d, k.ranges[d]) for d in self.devices) for k in self._kinds)
+        return exchange * len(self.nodes) > PLANNING.gain * computing
+
+    # what blocks need and leave
+
+    def _filled(self, key: BufferKey, region: Region) -> Region:
+        """Return the interval around bytes of a buffer where no launch writes those between, as at the edges of an
+        array: all copies have them from the beginning."""
+        return region.filled if not (region.filled - region) & self.written[key] else region
+
+    def _around(self, key: BufferKey, region: Region) -> Region:
+        """Return bytes that a launch writes with those between and around them that none writes."""
+        filled, every = self._filled(key, region), self.written[key]
+        if len(filled.low) != 1:
+            return filled
+        low, high = filled.hull
+        first, last = int(np.searchsorted(every.low, low, "right")) - 1, int(np.searchsorted(every.high, high))
+        if every.low[first] == low:
+            low = int(every.high[first - 1]) if first else 0
+        if every.high[last] == high:
+            nbytes = self._problem.graph.buffers[key].nbytes
+            high = int(every.low[last + 1]) if last + 1 < len(every.low) else nbytes
+        return Region.span(low, high)
+
+    def _accessed(self, kind: _LaunchKind, groups: GroupRange) -> dict[BufferKey, Access] | None:
+        """Return what a range does to the buffers that launches write; None where it may leave some as it was."""
+        found = {key: x for key, x in kind.division.access(groups).items() if key in self.written}
+        if not all(x.overwrites or not x.writes for x in found.values()):
+            return None
+        return {k: Access(self._filled(k, x.reads), self._around(k, x.writes), True) for k, x in found.items()}
+
+    def _widened(self, kind: _LaunchKind, groups: GroupRange, need: Mapping[BufferKey, Region]) -> GroupRange | None:
+        """Return a range widened until it writes what is needed of all that its launch writes; None where that would
+        take all work-groups."""
+        for key, region in self._writes[kind].items():
+            wanted = need.get(key, NOTHING) & region
+            while wanted:
+                access = self._access(kind, groups)
+                if access is None:
+                    return None
+                mine = access[key].writes
+                if not (missing := wanted - mine):
+                    break
+                (low, high), (begin, end) = missing.hull, mine.hull
+                each = max(1, (end - begin) // groups.count)
+                fewer, more = -(-max(0, begin - low) // each), -(-max(0, high - end) // each)
+                first, last = max(0, groups.first - fewer), min(kind.division.groups, groups.end + more)
+                if (not fewer and not more) or last - first in (groups.count, kind.division.groups):
+                    return None
+                groups = groups._replace(first=first, count=last - first)
+        return groups
+
+    def _made(self, kinds: tuple[_LaunchKind, ...]) -> _Block | None:
+        """Return launches as a block; None where a device would have to run all of one."""
+        ranges: list[dict[DeviceIndex, GroupRange]] = [{} for _ in kinds]
+        needs, left, touched = Contents(), Contents(), Contents()
+        written = dict[BufferKey, Region]()
+        seconds = dict.fromkeys(self.devices, 0.0)
+        for device in self.devices:
+            need = dict[BufferKey, Region]()
+            for kind, of in zip(reversed(kinds), reversed(ranges), strict=True):
+                groups = self._widened(kind, kind.ranges[device], need)
+                access = None if groups is None else self._access(kind, groups)
+                if groups is None or access is None:
+                    return None
+                of[device] = groups
+                seconds[device] += self._seconds(kind, device, groups)
+                for key, x in access.items():
+                    need[key] = (need.get(key, NOTHING) - x.writes) | x.reads
+                    touched[device, key] = union((touched.get((device, key), NOTHING), x.reads, x.writes)).filled
+            for kind, of in zip(kinds, ranges, strict=True):
+                access = self._access(kind, of[device])
+                assert access is not None
+                for key, region in self._writes[kind].items():
+                    written[key] = written.get(key, NOTHING) | region
+                    left[device, key] = (left.get((device, key), NOTHING) - region) | access[key].writes
+            needs.update({(device, key): region for key, region in need.items() if region})
+        return _Block(ranges, needs, left, touched, written, max(seconds.values()))
+
+    def _at(self, depth: int) -> _Deep | None:
+        """Return the segment in blocks of so many launches; None where that is not possible."""
+        firsts = range(0, len(self.nodes), depth)
+        blocks = [self._block(tuple(self._kinds[first : first + depth])) for first in firsts]
+        contents: Contents = {}  # what is found in the buffers, of all that a device touches
+        touched: Contents = {}
+        written: dict[BufferKey, Region] = {}
+        for block in dict.fromkeys(blocks):
+            if block is None:
+                return None
+            for place, region in block.touched.items():
+                touched[place] = (touched.get(place, NOTHING) | region).filled
+            for (device, key), need in block.needs.items():
+                contents[device, key] = contents.get((device, key), NOTHING) | (need - written.get(key, NOTHING))
+            for key, region in block.written.items():
+                written[key] = written.get(key, NOTHING) | region
+        for (device, key), region in touched.items():
+            if found := contents.pop((device, key), NOTHING) | (region - self.written[key]):
+                contents[device, key] = found.filled
+        moves = [DeepCopy(key, *region.hull, None, device) for (device, key), region in contents.items()]
+        seconds, before = self._copying(moves, depth > 1), dict[int, tuple[DeepCopy, ...]]()
+        known: dict[object, tuple[tuple[DeepCopy, ...], Contents] | None] = {}
+        for first, block in zip(firsts, blocks, strict=True):
+            assert block is not None
+            asked = id(block), *contents.items()
+            if asked not in known:
+                known[asked] = self._begun(block, contents)
+            if (begun := known[asked]) is None:
+                return None
+            exchanged, contents = begun
+            before[self.nodes[first]] = exchanged if first else (*moves, *exchanged)
+            seconds += self._copying(exchanged, depth > 1) + block.seconds
+        ended = self._ended(written, contents)
+        if ended is None:
+            return None
+        ranges = [of for block in blocks if block is not None for of in block.ranges]
+        seconds += self._copying(ended, depth > 1)
+        return _Deep(seconds, dict(zip(self.nodes, ranges, strict=True)), before, ended)
+
+    def _begun(self, block: _Block, contents: Contents) -> tuple[tuple[DeepCopy, ...], Contents] | None:
+        """Return what is exchanged before a block, and what copies have after it."""
+        moves, has = list[DeepCopy](), dict(contents)
+        for place, need in block.needs.items():
+            device, key = place
+            others = [other for other in self.devices if other != device]
+            moved = _moves(key, need - contents.get(place, NOTHING), device, others, contents)
+            if moved is None:
+                return None
+            moves += moved
+            has[place] = union((has.get(place, NOTHING), *(Region.span(m.low, m.high) for m in moved)))
+        has = {place: region - block.written.get(place[1], NOTHING) for place, region in has.items()}
+        for place, left in block.left.items():
+            has[place] = has.get(place, NOTHING) | left
+        return tuple(moves), has
+
+    def _ended(self, written: Mapping[BufferKey, Region], contents: Contents) -> tuple[DeepCopy, ...] | None:
+        """Return what is copied out at the end: all bytes that were written, each by one device."""
+        out: list[DeepCopy] = []
+        for key, region in written.items():
+            moved = _moves(key, region, None, self.devices, contents)
+            spans = [Region.span(m.low, m.high) for m in moved or ()]
+            if moved is None or union(spans).nbytes < sum(span.nbytes for span in spans):
+                return None
+            out += moved
+        return tuple(out)
+
+    # predictions
+
+    def _predicted(self, kind: _LaunchKind, device: DeviceIndex, groups: GroupRange) -> float:
+        return self._problem.range_seconds(kind.node, device, groups.count, groups.first)
+
+    def _copying(self, moves: Sequence[DeepCopy], is_deep: bool) -> float:
+        """Return the seconds of copies and exchanges. ``is_deep``: devices have copies of their own; if not, what goes
+        from device to device is moved between their memories."""
+        devices, busy, enqueuing = self._problem.machine.devices, dict.fromkeys(self.devices, 0.0), 0.0
+        for move in moves:
+            ends, nbytes = [d for d in (move.source, move.target) if d is not None], move.high - move.low
+            if len(ends) == 2:
+                memories = [devices[d].memory for d in ends]
+                busy[ends[1]] += self._problem.estimates.transfer(nbytes, *memories)
+                enqueuing += sum(devices[d].enqueuing_copy for d in ends)
+            for d in ends if is_deep else ():
+                busy[d] += devices[d].launch_overhead + 2.0 * nbytes / devices[d].bandwidth
+                enqueuing += devices[d].enqueuing
+        is_exchange = any(m.source is not None and m.target is not None for m in moves)
+        return max(busy.values()) + enqueuing + (self._problem.handover if is_exchange else 0.0)
+
+
+def _moves(
+    key: BufferKey, wanted: Region, target: Place, sources: Sequence[DeviceIndex], contents: Contents
+) -> list[DeepCopy] | None:
+    """Return the moves of bytes of a buffer, one from each of some places as far as that is needed: of the interval, of
+    those which it has, with most of them. None where that is not all."""
+    moves: list[DeepCopy] = []
+    for source in sources:
+        has = contents.get((source, key), NOTHING)
+        if found := wanted & has:
+            lies = np.searchsorted(has.low, found.low, "right") - 1  # the interval in which each of its intervals lies
+            most = int(np.bincount(lies, found.high - found.low).argmax())
+            found = found & Region.span(int(has.low[most]), int(has.high[most]))
+            moves.append(DeepCopy(key, *found.hull, source, target))
+            wanted = wanted - found
+    return None if wanted else moves
