@@ -419,7 +419,7 @@ class _Drafting:
         """Return a new buffer of this run, of the size of another one if none is given."""
         new = self.directory.new_key()
         self.sizes[new] = self.sizes[key] if nbytes is None else nbytes
-        self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
+        self.temporaries.append(Buffer(new, self.sizes[new], self.graph.buffers[key].name))
         return new
 
     def _copied(
