@@ -97,9 +97,8 @@ class Session:
         _open.add(self)
         events.listen(self.backend.wake)
         events.listen(leaving(self.buffers))
-        # a session that is dropped without being closed ends its threads
-        for release in (self.devices.measuring.over.set, self.backend.release, self.models.looking.close):
-            weakref.finalize(self, release).atexit = False
+        # a session that is dropped without being closed keeps what it has learned, and ends its threads
+        weakref.finalize(self, _dropped, self.devices).atexit = False
         if len(everything.devices) > 1:
             self.models.looking.load()
         log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in everything.devices))
@@ -347,6 +346,16 @@ class Session:
         with interruptible:
             self.devices.builder.build(lowered, playback.queues)
         self.devices.use(playback.queues)
+
+
+def _dropped(devices: DeviceSet) -> None:
+    devices.measuring.over.set()
+    devices.models.looking.close()
+    if not (devices.closed or is_forked()):
+        with suppress(Exception):  # nobody is there to tell
+            devices.learn()
+        devices.models.save()
+    devices.backend.release()
 
 
 @atexit.register

@@ -134,8 +134,9 @@ def test_what_begins_as_the_last_short_graph_did_is_expected_to_be_it(
         assert (x.get() == 1).all(), "other commands are right as well"
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
 def test_what_an_earlier_session_measured_decides_the_first_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    is_closed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Programs are read from disk when they are built, not when they run."""
     monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
@@ -151,7 +152,8 @@ def test_what_an_earlier_session_measured_decides_the_first_run(
             program.add(queue, (COUNT,), (GROUP,), x, 1)
             assert (x.get() == 1).all()
             found, (why,) = len(reads), queue.result.details[SUBMITTED]
-            queue.session.close()
+            if is_closed:
+                queue.session.close()
         return f"{why}, {found} reads"
 
     assert first_run().startswith("planned: nothing is known of it")
