@@ -100,6 +100,11 @@ class CachedGraph:
         """True if policies are told that the graph runs repeatedly."""
         return True
 
+    @property
+    def measured_runs(self) -> int:
+        """The number of runs, at least, by which it is known how long its kernels take."""
+        return self._tuner.planned
+
     def run(self, instead: Mapping[BufferKey, BufferKey] | None = None) -> Result:
         """Run on the buffers' present contents, on buffers ``instead[b]`` instead of b where buffers have been
         exchanged with one another. Raises what a run raises."""
@@ -180,7 +185,7 @@ class CachedGraph:
             self._policy,
             queues=self._queues,
             options=self._options,
-            repeated=self._tuner.planned + 1 if self.is_repeated else 0,
+            repeated=self.measured_runs + 1 if self.is_repeated else 0,
             trial=Trial(self.fallback(graph), self._tuner.rival and self.is_repeated, self._tuner.ahead),
         )
         self._tuner.ahead, self._is_asked_ahead = None, False
@@ -208,7 +213,7 @@ class CachedGraph:
         if self._is_asked_ahead:
             return
         self._is_asked_ahead, tuner = True, self._tuner
-        asked = self._policy, self._queues, self._options, tuner.planned + 1, tuner.rival, directory()
+        asked = self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival, directory()
         # (not to ``self``: a session that is dropped ends its planning)
         self.session.plan_ahead(graph, *asked, then=partial(setattr, tuner, "ahead"))
 

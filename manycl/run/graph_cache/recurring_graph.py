@@ -74,6 +74,10 @@ class RecurringGraph(CachedGraph):
     def is_repeated(self) -> bool:
         return self.is_looked_at
 
+    @property
+    def measured_runs(self) -> int:
+        return self.runs
+
     def is_awaited(self, machine: Machine) -> bool:
         """Return whether its last run took so long that other processes, which ask for one of the devices, would have
         to wait."""
