@@ -23,8 +23,8 @@ SOURCE = "kernel void twice(global int *x, int n) { if (get_global_id(0) < n) x[
 BESIDE = (Kernel, Recording, Reserved, RunTrace)
 """Classes that public functions return, beside those that the package exports."""
 INSIDE = {
-    "Queue": "add collected finish_for give keep make_room move reach_horizon "
-    "read_ahead read_behind uses wait_for write_ahead",
+    "Queue": "add begin_stream collected finish_for give keep make_room move reach_horizon "
+    "read_ahead read_behind submitting uses wait_for write_ahead",
     "Array": "__init__ check_out checked meets new use",
     "Event": "__init__",
     "Kernel": "__init__",

@@ -320,7 +320,8 @@ def test_a_host_function_that_raises(plain: mc.Queue) -> None:
     PROGRAM.inc(plain, (N,), (16,), x, 1)
     plain.call(boom, y, name="boom")
     PROGRAM.combine(plain, (N,), (16,), x, y, y, 1)
-    with pytest.raises(RunError, match=r"host function boom \(node 1\) failed on host: ValueError: no more"):
+    # the launch before may have been given to a device as it was enqueued: it is the first node, or apart
+    with pytest.raises(RunError, match=r"host function boom \(node [01]\) failed on host: ValueError: no more"):
         plain.finish()
     assert any(e.event == "failure" for e in plain.trace.events)
     with pytest.raises(ResultError, match="unknown"):

@@ -117,7 +117,7 @@ class Autotuner:
         if plan is None:
             return
         if self._best is not None and same_plan(plan, self._best):
-            self._least = min(self._least, seconds)
+            self._best, self._least = plan, min(self._least, seconds)  # (its shares may move now)
         elif self.planned <= self._free:
             if seconds < self._least or self.planned == 1:
                 self._best, self._least = plan, seconds

@@ -267,4 +267,5 @@ class CachedGraph:
         """Begin tuning anew, as the analysis has ended and more is known; done once."""
         if not self.is_looked_at:
             self.is_looked_at = True
-            self._begin(self._given, self._tuner.fallback if self._given is None else None)
+            is_free = self._given is None and not self.session.devices.demanded  # (others wait for no long launch)
+            self._begin(self._given, self._tuner.fallback if is_free else None)

@@ -258,7 +258,9 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     if is_eager and not is_short and not graph.is_analysed:
         return _eager("how its launches may be divided is not known yet", device)
     is_losing = LOSING * eager < planned < inf
-    if not is_short and graph.planned_runs < TRIALS and not is_losing and graph.spare > graph.planning:
+    is_made = graph.planned_runs > 0 and not graph.planning  # then its first run, with memory to make, has cost most
+    is_affordable = is_made or graph.spare > graph.planning
+    if not is_short and graph.planned_runs < TRIALS and not is_losing and is_affordable:
         return _planned("a plan is tried")
     is_compared = not (is_eager and is_short) and graph.planned_runs > 0
     is_hopeless = not is_short and LOSING * min(eager, planned) < max(eager, planned) < inf  # a run would be too long

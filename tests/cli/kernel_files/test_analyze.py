@@ -117,6 +117,7 @@ def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
         "required_work_group": [4, 4, 1],
         "uses_barrier": True,
         "uses_double": False,
+        "prints": False,
         "local_bytes": 64,
         "sees_groups": "argument scratch is local memory",
         "sees_groups_shared": "",

@@ -24,6 +24,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Box
 from manycl.run.executor.executor import Executor
+from manycl.run.lowering.depth import InDepth
 
 SOURCE = """
 kernel void heat(global const float *a, global float *b, int n) {
@@ -137,6 +138,7 @@ def test_borders_are_exchanged_without_the_host(devices: str, monkeypatch: pytes
     """A stencil in halves is given to the devices at once; borders go straight from one to the other, and nobody
     hears of them."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr("manycl.run.lowering.lower.in_depth", lambda _, plan: InDepth(plan))  # each step exchanges
     calls: list[list[Any]] = []
     perform = Executor.perform
 

@@ -221,7 +221,7 @@ def test_planning_ends_with_its_session(asks: str, is_closed: bool, monkeypatch:
     queue.finish()
     (known,) = queue._recurring._known.values()
     known.is_looked_at = True
-    known._tuner.planned = 2  # then plans are foreseen
+    known.runs = 2  # then plans are foreseen
     known._plan_ahead(queue.result.graph, queue.session.directory.copy)
     assert begun.wait(PATIENCE)
     if is_closed:

@@ -107,6 +107,14 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "never planned, and trials have cost enough": (graph(MIDDLE, spare=0.0), ONE),
     "never planned, and planning costs too much": (graph(MIDDLE, planning=1.1), ONE),
     "one plan tells little": (graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1), None),
+    "one run of a plan tells little, whatever it has cost": (
+        graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1, spare=-1.0),
+        None,
+    ),
+    "a plan that is to be made again costs too much": (
+        graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1, spare=0.0, planning=0.1),
+        ONE,
+    ),
     "one plan suffices to see that it loses": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, planned_runs=1), ONE),
     "a plan that loses is not tried again": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, since=RARELY), ONE),
     "eager runs that lose are not tried again": (graph(1.1 * LOSING * MIDDLE, MIDDLE, since=RARELY), None),

@@ -150,7 +150,10 @@ def case_called_back_in_order(ctx, queue):
     for step, (out, read) in enumerate(kept):
         read.set_callback(
             STATUS.COMPLETE,
-            lambda status, step=step, out=out: (order.append((step, status, *told(out))), step == 2 and over.set()),
+            lambda status, step=step, out=out: (
+                order.append((step, status, *told(out))),
+                len(order) == 3 and over.set(),
+            ),
         )
     queue.finish()
     return over.wait(30), sorted(order)
