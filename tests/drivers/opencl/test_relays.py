@@ -91,10 +91,15 @@ def test_what_is_uploaded_through_pinned_chunks_goes_on_once_it_is_there(
     queues = source.queue(False), target.queue(False)
     source.wait(source.copy(queues[0], End(there), End(found), whole, ())[-1])
     made = cl.UserEvent(source.context)
+
+    def failing(_: Stager, part: object, after: cl.Event) -> None:
+        after.wait()
+        raise ValueError("no chunk")
+
+    if fails:
+        monkeypatch.setattr(Stager, "_transfer", failing)
     events = source.copy(queues[0], End(there), End(data), whole, [made])
     events = target.copy(queues[1], End(here), End(there, owner=source), whole, events)
-    if fails:
-        monkeypatch.setattr(Stager, "_transfer", mock.Mock(side_effect=ValueError("no chunk")))
     made.set_status(cl.command_execution_status.COMPLETE)
     if fails:
         with pytest.raises(DriverError):
