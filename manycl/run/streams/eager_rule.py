@@ -257,7 +257,7 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
         return _eager("it is tried without a plan", device)
     if is_eager and not is_short and not graph.is_analysed:
         return _eager("how its launches may be divided is not known yet", device)
-    is_losing = LOSING * eager < planned < inf
+    is_losing = LOSING * LOSING * eager < planned < inf  # (memory is new in the first run of a plan)
     is_made = graph.planned_runs > 0 and not graph.planning  # then its first run, with memory to make, has cost most
     is_affordable = is_made or graph.spare > graph.planning
     if not is_short and graph.planned_runs < TRIALS and not is_losing and is_affordable:

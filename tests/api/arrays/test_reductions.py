@@ -15,6 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 import manycl as mc
 from manycl.api.arrays import folding, reductions
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of sums that overflow
 DEPTH = 400
@@ -131,21 +134,38 @@ def test_inner_products_are_numpys(alone: mc.Queue, one: str, other: str, n: int
     assert float(mc.dot(x, x[:])) == float(np.dot(both[0], both[0]))
 
 
-def test_blocks_that_are_divided_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+class Halves:
+    """Each launch that may be is halved between two devices."""
+
+    def plan(self, problem: Problem) -> Plan:
+        out: list[Assignment] = []
+        for n in range(len(problem.graph)):
+            split = problem.splits.get(n)
+            half = split.groups // 2 if split is not None else 0
+            if split is None or not half:
+                out.append(Assignment(n, DeviceIndex(0), 0, 0.0, 0.0))
+                continue
+            shares = ((0, 0, half), (1, half, split.groups - half))
+            out += [Assignment(n, DeviceIndex(d), 0, 0.0, 0.0, split.dimension, low, count) for d, low, count in shares]
+        return Plan(tuple(out), "halves", tuple(d.name for d in problem.machine.devices), 0.0)
+
+
+def test_blocks_that_are_divided_give_the_same_bits() -> None:
     x = np.random.default_rng(1).standard_normal((40, 3000)).astype(np.float32)
     found = list[list[bytes]]()
-    for devices, policy in (
+    ways: tuple[tuple[str, str | Halves], ...] = (
         ("opencl/2#0", "auto"),
-        ("opencl/2", "balance"),
+        ("opencl/2", Halves()),
         ("opencl/2", "tenths"),
         ("opencl/2", "auto"),
-    ):
+    )
+    for devices, policy in ways:
         with mc.Queue(devices, policy=policy) as queue:
             a, flat = queue.array(x), queue.array(x.reshape(-1))
             for _ in range(3):
                 results = [a.sum(), a.sum(0), a.sum(1), a.mean(), mc.dot(flat, flat), a.max(1)]
                 found.append([r.get().tobytes() for r in results])
-                if policy == "balance":
+                if isinstance(policy, Halves):
                     flat.sum().get()
                     assert {k.device for k in queue.trace.kernels() if k.groups} == set(queue.devices)
     assert all(one == found[0] for one in found)

@@ -115,7 +115,7 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
         graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1, spare=0.0, planning=0.1),
         ONE,
     ),
-    "one plan suffices to see that it loses": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, planned_runs=1), ONE),
+    "one plan suffices to see that it loses": (graph(MIDDLE, 1.1 * LOSING**2 * MIDDLE, planned_runs=1), ONE),
     "a plan that loses is not tried again": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, since=RARELY), ONE),
     "eager runs that lose are not tried again": (graph(1.1 * LOSING * MIDDLE, MIDDLE, since=RARELY), None),
     "eager runs have been forgotten": (graph(planned=MIDDLE, eager_runs=TRIALS), None),
