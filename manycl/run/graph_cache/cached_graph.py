@@ -139,12 +139,10 @@ class CachedGraph:
         if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
             self._begin()
         plan, result = self._tuner.plan, None
-        # the first plan that counts is worth waiting for while trials may cost that
-        is_long = self._takes_long if self._tuner.planned else self._planning > self.budget.spare
-        if plan is None and (former := self._tuner.fallback) is not None and is_long and self._is_own:
+        if plan is None and (kept := self._tuner.kept) is not None and self._takes_long and self._is_own:
             # the fastest plan is followed while another one is made
             self._plan_ahead(graph, self.session.directory.copy)
-            plan = former.plan if self._tuner.ahead is None else None
+            plan = kept if self._tuner.ahead is None else None
         if plan is not None:
             self._was_other = self._tuner.candidate is not None
             result = self._follow(plan, graph, of)
@@ -267,5 +265,6 @@ class CachedGraph:
         """Begin tuning anew, as the analysis has ended and more is known; done once."""
         if not self.is_looked_at:
             self.is_looked_at = True
-            is_free = self._given is None and not self.session.devices.demanded  # (others wait for no long launch)
-            self._begin(self._given, self._tuner.fallback if is_free else None)
+            # who waits for a device waits for no long launch, and no rough plan is followed for long
+            is_kept = self._tuner.kept is not None and not self.session.devices.demanded
+            self._begin(self._given, self._tuner.fallback if is_kept and self._given is None else None)
