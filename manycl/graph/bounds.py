@@ -54,7 +54,8 @@ class _Checked:
         self.asked: Counter[_Kernel] = Counter()
 
     def enclosure(self, own: Version) -> tuple[Enclosure, frozenset[str]] | None:
-        """What a kernel accesses in any launch, and the values on which that depends, if that can be told."""
+        """Return what a kernel accesses in any launch, and the names of the values on which that depends; None where
+        that cannot be told."""
         key = own.program.tree, own.kernel.name
         if key not in self.enclosed:
             self.enclosed[key] = None

@@ -59,7 +59,7 @@ class CostFunction:
 
 
 SKIPPED = 4
-"""How many times as long an operation takes as one that a condition leaves out: neighbours wait for those that run it,
+"""The ratio of an operation's time to that of one which a condition leaves out: neighbours wait for those that run it,
 and a work-group that does nothing has to start (measured: 2 to 6 on native devices, up to 100 on PoCL)."""
 
 

@@ -64,8 +64,10 @@ class EagerStream(HostAccess):
 
     def log_in(self, log: CommandLog) -> None:
         """Note all commands in a log."""
-        self.given, device = log, self.device
-        self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in log]
+        with self.lock:
+            log.is_open = self.given.is_open  # another thread may have ended the stream by now
+            self.given, device = log, self.device
+            self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in log]
 
     def __del__(self) -> None:
         if self._over is None and not self.is_waited and not is_forked():

@@ -18,6 +18,7 @@ from manycl.errors import DeviceError, ResultError, RunError
 from manycl.run.commands.flow_control import AHEAD
 from manycl.run.executor.programs import Programs
 from manycl.run.streams import eager_stream
+from manycl.run.streams.eager_stream import EagerStream
 from manycl.run.streams.stream_state import UNKNOWN
 
 N = 64
@@ -169,6 +170,19 @@ def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:
         PROGRAM.inc(queue, *SIZES, a)
         PROGRAM.inc(other, *SIZES, a)
         assert (a.get() == 8).all()
+
+
+def test_a_stream_that_was_ended_as_it_got_its_log_takes_nothing(
+    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may end it between both: what it is given then, nobody would wait for."""
+    log_in = EagerStream.log_in
+    monkeypatch.setattr(EagerStream, "log_in", lambda self, log: (self.close(), log_in(self, log)))
+    a = queue.zeros(N, np.int32)
+    PROGRAM.inc(queue, *SIZES, a)
+    stream = queue.enqueued.stream
+    assert stream is None or not stream.given
+    assert (a.get() == 1).all()
 
 
 def test_threads_with_queues_of_one_session(queue: mc.Queue) -> None:
