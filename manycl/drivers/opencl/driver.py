@@ -21,7 +21,7 @@ from manycl.drivers.opencl.launches import QueueLaunches, direct_launch
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl
 from manycl.drivers.opencl.relays import Relay
-from manycl.drivers.opencl.staging import Staged, Stager, pin, staged_part
+from manycl.drivers.opencl.staging import Failures, Staged, Stager, pin, staged_part
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device
 from manycl.region import Box
@@ -78,6 +78,7 @@ class CommonContext:
 
     def __init__(self) -> None:
         self.devices: list[cl.Device] = []
+        self.failures = Failures()
 
     @cached_property
     def context(self) -> cl.Context:
@@ -110,7 +111,8 @@ class OpenCLDriver:
         """The launches of the queue that was used last."""
         self._relays = WeakKeyDictionary[OpenCLDriver, Relay]()
         """By the driver of the device that bytes leave."""
-        self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
+        self._failures = common.failures if common is not None else Failures()
+        self._stager = Stager(self.context, self._new_queue(), self._failures) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)
         self._own_queue: cl.CommandQueue | None = None
@@ -184,6 +186,21 @@ class OpenCLDriver:
         offset: tuple[int, ...] | None,
         after: Sequence[cl.Event] | None,
     ) -> cl.Event:
+        if after:
+            with translated, self._failures.lock:
+                self._failures.refuse(after)
+                return self._launch(queue, kernel, global_size, local_size, offset, after)
+        return self._launch(queue, kernel, global_size, local_size, offset, None)
+
+    def _launch(
+        self,
+        queue: cl.CommandQueue,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        offset: tuple[int, ...] | None,
+        after: Sequence[cl.Event] | None,
+    ) -> cl.Event:
         try:
             if self.is_polled:
                 return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
@@ -200,7 +217,8 @@ class OpenCLDriver:
     def copy(
         self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
     ) -> Sequence[cl.Event]:
-        with translated:
+        with translated, self._failures.lock:
+            self._failures.refuse(after)
             if isinstance(source.owner, OpenCLDriver):
                 return self._relay(source.owner, queue, target, source, rows, after)
             part = staged_part(target, source, rows) if self._stager is not None else None
@@ -274,7 +292,8 @@ class OpenCLDriver:
         nbytes: int,
         after: Sequence[cl.Event],
     ) -> cl.Event:
-        with translated:
+        with translated, self._failures.lock:
+            self._failures.refuse(after)
             return cl.enqueue_fill_buffer(queue, target, pattern, offset, nbytes, wait_for=list(after) or None)
 
     def flush(self, queue: cl.CommandQueue) -> None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from os import cpu_count
 from threading import Event as ThreadEvent
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from manycl.drivers.addresses import aligned
-from manycl.drivers.driver import Bytes, End
+from manycl.drivers.driver import Bytes, DriverError, End
 from manycl.drivers.opencl.real import cl
 from manycl.region import Box
 from manycl.utilities.prompt import be_prompt
@@ -60,6 +60,28 @@ class Staged(cl.UserEvent):  # type: ignore[misc]
         """Is set when it has ended, well or not."""
 
 
+class Failures:
+    """Those of a context's staged transfers. PoCL 3.0 never ends a command that is enqueued to wait for what has failed
+    already: with the lock held, no transfer fails, so that commands are enqueued before or refused."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self._are_there = False
+
+    def end(self, event: Staged) -> None:
+        """Let the transfer of an event, and all that waits for it, fail."""
+        with self.lock, suppress(cl.Error):  # nobody can be told: the device is lost
+            self._are_there = True
+            event.set_status(-1)
+
+    def refuse(self, after: Sequence[cl.Event]) -> None:
+        """Raise DriverError if one of some events has failed; the lock is held."""
+        if self._are_there:
+            for event in after:
+                if event.command_execution_status < 0:
+                    raise DriverError("what it waits for has failed")
+
+
 class StagedPart(NamedTuple):
     """What a transfer moves: bytes of the host, and from which byte on the buffer has them."""
 
@@ -86,9 +108,10 @@ class Stager:
     transfers of each queue are taken in their order, by a thread that waits for what they wait for: a result that is
     yet to be computed holds up nothing that is due in another queue."""
 
-    def __init__(self, context: cl.Context, queue: cl.CommandQueue) -> None:
+    def __init__(self, context: cl.Context, queue: cl.CommandQueue, failures: Failures) -> None:
         self._context = context
         self._queue = queue
+        self._failures = failures
         self._workers = min(WORKERS, cpu_count() or 1)
         self._slots: list[list[Bytes]] = []
         self._pins: list[object] = []
@@ -119,13 +142,12 @@ class Stager:
             threads.shutdown(wait=False)
 
     def _perform(self, part: StagedPart, after: cl.Event | None, event: Staged) -> None:
-        status = cl.command_execution_status.COMPLETE
         try:
             event.began, event.ended = self._transfer(part, after)
+            event.set_status(cl.command_execution_status.COMPLETE)
         except Exception as error:  # whoever waits for the transfer is told
-            event.failure, status = str(error), -1
-        with suppress(cl.Error):  # nobody can be told: the device is lost
-            event.set_status(status)
+            event.failure = str(error)
+            self._failures.end(event)
         event.over.set()
 
     def _transfer(self, part: StagedPart, after: cl.Event | None) -> tuple[float, float]:
@@ -144,8 +166,16 @@ class Stager:
             what = _Transfer(self._queue, enqueueing, part.buffer, part.data, part.offset, starts)
             move = _push if part.is_upload else _pull
             futures = [self._copiers.submit(move, what, slots) for slots in self._slots]
-            for future in futures:
-                future.result()
+            try:
+                for future in futures:
+                    future.result()
+            except Exception:
+                wait(futures)
+                try:
+                    self._queue.finish()  # the next transfer takes the chunks once nothing is on its way through them
+                except cl.Error:
+                    self._slots = []
+                raise
             return begin, time.perf_counter()
 
 

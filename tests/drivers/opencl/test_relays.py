@@ -106,6 +106,10 @@ def test_what_is_uploaded_through_pinned_chunks_goes_on_once_it_is_there(
             target.wait(events[-1])
         with pytest.raises(DriverError):
             target.done(events[-1])
+        with pytest.raises(DriverError, match="what it waits for has failed"):  # PoCL 3.0 would never end it
+            target.copy(queues[1], End(found), End(here), whole, events[-1:])
+        with pytest.raises(DriverError, match="what it waits for has failed"):
+            target.fill(queues[1], here, b"0", 0, 1, events[-1:])
         return
     events = target.copy(queues[1], End(found), End(here), whole, events[-1:])
     target.wait(events[-1])

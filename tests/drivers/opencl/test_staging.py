@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DriverError, End
-from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Staged, StagedPart, Stager
+from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Failures, Staged, StagedPart, Stager
 from manycl.region import Box
 
 cl = pytest.importorskip("pyopencl")
@@ -25,7 +26,7 @@ def context() -> cl.Context:
 
 @pytest.fixture
 def stager(context: cl.Context) -> Iterator[Stager]:
-    found = Stager(context, cl.CommandQueue(context))
+    found = Stager(context, cl.CommandQueue(context), Failures())
     yield found
     found.close()
 
@@ -83,6 +84,31 @@ def test_parts_of_buffers_keep_their_places(
     stager.start(0, StagedPart(buffer, part, at + 50, False), None, Staged(context)).wait()
     assert (whole == there).all()
     assert (part == there[at + 50 : at + size - 50]).all()
+
+
+def test_what_a_failed_transfer_has_on_its_way_gets_into_no_other(
+    context: cl.Context, stager: Stager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy goes through a chunk that the next transfer uses."""
+    buffer, out = cl.Buffer(context, cl.mem_flags.READ_WRITE, 64), np.zeros(64, np.uint8)
+    stager.start(0, StagedPart(buffer, np.full(64, 1, np.uint8), 0, True), None, Staged(context)).wait()
+    gate, waits = cl.UserEvent(context), cl.Event.wait
+    cl.enqueue_barrier(stager._queue, wait_for=[gate])
+
+    def failing(event: cl.Event) -> None:
+        if event.command_type == cl.command_type.READ_BUFFER:
+            threading.Timer(0.05, gate.set_status, [cl.command_execution_status.COMPLETE]).start()
+            raise cl.RuntimeError("clWaitForEvents failed: OUT_OF_RESOURCES")
+        waits(event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cl.Event, "wait", failing)
+        failed = stager.start(0, StagedPart(buffer, out, 0, False), None, Staged(context))
+        assert failed.over.wait()
+        assert "OUT_OF_RESOURCES" in failed.failure
+    stager.start(0, StagedPart(buffer, np.full(64, 2, np.uint8), 0, True), None, Staged(context)).over.wait()
+    stager.start(0, StagedPart(buffer, out, 0, False), None, Staged(context)).over.wait()
+    assert (out == 2).all()
 
 
 def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
