@@ -70,10 +70,11 @@ def main() -> None:
     env = environment()
     devices = ["--devices", args.devices] if args.devices else []
     exec_ = [sys.executable, "-m", "manycl", "exec", *devices, "--", sys.executable]
+    plain = [sys.executable, str(PROGRAM.with_name("plain.py"))]
     plains: list[dict[str, Any]] = []
     ours: list[dict[str, Any]] = []
     for _ in range(args.repeats):
-        for prefix, found in (([sys.executable], plains), (exec_, ours)):
+        for prefix, found in ((plain, plains), (exec_, ours)):
             told = run(prefix, env, args.rounds, args.only)
             assert (told["platform"] == "manycl") == (prefix is exec_), told["platform"]
             found.append(told["kinds"])

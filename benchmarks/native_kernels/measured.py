@@ -87,8 +87,12 @@ class OpenCL:
     def __init__(self, platform: str, application: Application, text: str, options: Sequence[str]) -> None:
         import pyopencl as cl
 
+        from manycl.drivers.opencl.processor import introduce
+
         self.cl, self.application = cl, application
         device = next(p for p in cl.get_platforms() if p.name.startswith(PLATFORMS[platform])).get_devices()[0]
+        if platform == "pocl":
+            introduce(device)  # it may be older than the processor
         self.context = cl.Context([device])
         self.queue = cl.CommandQueue(self.context, device)
         with warnings.catch_warnings():
