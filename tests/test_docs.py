@@ -33,6 +33,11 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_no_page_has_two_versions() -> None:
+    """What a merge leaves where two changes met."""
+    assert not [page.name for page in PAGES if re.search(r"^(<{7}|>{7}) ", page.read_text("utf-8"), re.MULTILINE)]
+
+
 @pytest.mark.parametrize(("names", "least"), [("contributing", 100), ("glossary", 60), ("decisions/*", 60)])
 def test_paths_for_contributors_are_there(names: str, least: int) -> None:
     pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob(f"{names}.md")]

@@ -20,8 +20,8 @@ def load_application(
     info_folders: Sequence[str | Path] = (),
     trust: bool = False,
 ) -> Application:
-    """The application in a file: manycl's own format, or PySchedCL's list of kernels, ``dag.graph`` (or its folder) or
-    ``.task`` list.
+    """The application in a file: manycl's own format, or PySchedCL's ``dag.json``, list of kernels, ``dag.graph`` (or
+    its folder) or ``.task`` list.
 
     ``parameters`` are the values of symbols given on the command line, as text; ``kernel_folders`` and
     ``info_folders`` are searched first for the sources and information files of PySchedCL's formats. ``trust``: the
@@ -51,6 +51,10 @@ def load_application(
         from manycl.applications.formats.pyschedcl import read_list
 
         return read_list(document, place, parameters, folders)
+    from manycl.applications.formats.pyschedcl import is_dag, read_dag
+
+    if is_dag(document):
+        return read_dag(document, place, parameters, folders, infos)
     from manycl.applications.formats.specification import read_specification
 
     return read_specification(document, place, parameters, trust)

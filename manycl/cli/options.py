@@ -95,7 +95,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         metavar="DEVICE=N",
         action="append",
         default=[],
-        help="command queues per device, by name or kind, e.g. gpu=8",
+        help="command queues per device, by name, kind or place, e.g. gpu=8, #1=4",
     )
 
 

@@ -438,7 +438,7 @@ def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, in
 
 def queue_counts(machine: Machine, wanted: Mapping[str, int]) -> tuple[int, ...]:
     """Return the number of in-order queues of each device: ``wanted`` by the device's name, the name of the device that
-    it is a part of, or its kind; else the device's own number."""
-    return tuple(
-        wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues))) for d in machine.devices
-    )
+    it is a part of, its place (``#1``: the first), or its kind; else the device's own number."""
+    names = ((d.name, d.name.split(".")[0], f"#{place}", d.kind) for place, d in enumerate(machine.devices, 1))
+    wants = (next((wanted[name] for name in of if name in wanted), None) for of in names)
+    return tuple(d.queues if want is None else want for d, want in zip(machine.devices, wants, strict=True))

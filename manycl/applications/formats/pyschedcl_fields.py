@@ -93,7 +93,13 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
         "buffers": Listed(tables["memory"]),
         "scalars": Listed(tables["scalar"]),
         "origin": tables["origin"],
+        "kernels": Listed(tables["dag_kernel"]),
+        "components": Listed(Listed(value)),
+        "queues": Named(whole(1)),
+        "edges": Listed(string),
+        "device": ValueKind("string", enum=["", "cpu", "gpu"]),
     }
 
 
-INFORMATION = read_tables(Path(__file__).with_suffix(".toml"), _kinds, lenient=True)["information"]
+_TABLES = read_tables(Path(__file__).with_suffix(".toml"), _kinds, lenient=True)
+INFORMATION, DAG = _TABLES["information"], _TABLES["dag"]

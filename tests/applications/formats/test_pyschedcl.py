@@ -1,4 +1,4 @@
-"""PySchedCL's files, both forms: read as they are, judged by the graphs they must give."""
+"""PySchedCL's files: read as they are, judged by the graphs they must give."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from manycl.applications.application import Application
 from manycl.applications.load import load_application
 from manycl.errors import ManyclError, SpecificationError
 from manycl.graph.graph import LocalArg
+from manycl.machine import Device, Machine
+from manycl.plan.problem import queue_counts
 
 KERNELS = """\
 __kernel void combine(__global float *left, __global float *right, __global float *sum, int n,
@@ -106,6 +108,52 @@ def test_the_graph_form(graph: Path) -> None:
     assert options == ("-cl-mad-enable", "-DFACTOR=16")  # 50 / 3 in Python 2
     same = load_application(graph / "dag.graph", {"n1": "60"})
     assert [n.global_size for n in same.graph.nodes] == [(60,)] * 4  # type: ignore[union-attr]
+
+
+DAG: dict[str, Any] = {
+    "kernels": [
+        {"id": 0, "name": "combine.json", "dev": "gpu", "n1": 50},
+        {"id": "other", "name": "combine.json", "dev": "cpu", "n1": 50},
+        {"id": 2, "name": "combine.json", "dev": "gpu", "n1": 50, "localWorkSize": [10]},
+    ],
+    "tc": [[0, 2], ["other"]],
+    "cq": {"r1": 4, "r2": 2, "cpu1": 3},
+    "edges": ["0,2 -> 2,0", "other,2->2,1"],
+}
+
+
+def test_the_papers_form(graph: Path) -> None:
+    (graph / "dag.json").write_text(json.dumps(DAG))
+    app = load_application(graph / "dag.json")
+    nodes = app.graph.nodes
+    assert [n.name for n in nodes] == ["combine#0", "combine#other", "combine#2"]
+    assert app.graph.predecessors == ((), (), (0, 1))
+    assert [n.device for n in nodes] == ["gpu", "cpu", "gpu"]  # type: ignore[union-attr]
+    assert [n.local_size for n in nodes] == [None, None, (10,)]  # type: ignore[union-attr]
+    assert [set(members) for members in app.graph.components] == [{0, 2}, {1}]
+    devices = [
+        Device(name, kind) for name, kind in (("gpu0", "gpu"), ("cpu0", "cpu"), ("cpu1", "cpu"), ("cpu2", "cpu"))
+    ]
+    assert queue_counts(Machine(tuple(devices)), app.queues) == (4, 2, 3, devices[3].queues)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tc": [[0, 2, "other"]]}, "kernel other has another device than its component"),
+        ({"tc": [[0], [0]]}, "kernel 0 is in two components"),
+        ({"tc": [[7]]}, "no kernel with the id '7'"),
+        ({"edges": ["0 2 -> 2 0"]}, "is not an edge"),
+        ({"edges": ["0,2 -> 9,0"]}, "no kernel with the id '9'"),
+        ({"cq": {"r1": 0}}, "cq"),
+        ({"kernels": [{**DAG["kernels"][0], "dev": "npu"}]}, "dev"),
+        ({"kernels": [{**DAG["kernels"][0], "n1": "many"}]}, "the symbol 'n1' must be a number"),
+    ],
+)
+def test_what_is_wrong_in_the_papers_form_is_named(graph: Path, change: dict[str, Any], words: str) -> None:
+    (graph / "dag.json").write_text(json.dumps({**DAG, **change}))
+    with pytest.raises(SpecificationError, match=words):
+        load_application(graph / "dag.json")
 
 
 def test_the_list_form(tmp_path: Path) -> None:
