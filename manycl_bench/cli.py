@@ -42,8 +42,8 @@ examples:
   manycl bench slices --devices gpu0 --output gpu       measures how large slices are that cost little: samples for
                                                 manycl train, in gpu/slice_samples.json, which grows kernel by kernel
 options beside --quick, --output and --json, which are for all:
-  pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; and, on devices,
-    --repeats, --profile and --cold
+  pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; simulated,
+    --callback-delay; and, on devices, --repeats, --profile and --cold
   mkmd: --repeats (of planning); with --real (turns) also --devices; --quick: without the comparison with the optimum,
     and with --real, as without a GPU, smaller matrices
   models: --devices (one); --quick: fewer launches
@@ -54,7 +54,7 @@ options beside --quick, --output and --json, which are for all:
 every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are
 """
 _OWN = {
-    "pyschedcl": "devices machine heads queue_betas betas most_heads queues repeats profile cold",
+    "pyschedcl": "devices machine heads queue_betas betas most_heads queues callback_delay repeats profile cold",
     "mkmd": "real repeats",
     "mkmd --real": "real devices repeats",
     "models": "devices",
@@ -82,11 +82,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_devices(parser)
     options.add_machine(parser, "pyschedcl on a described machine, simulated")
     parser.add_argument("--real", action="store_true", help="mkmd on the devices that are here")
-    parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1,2,4,8,10,16)")
+    parser.add_argument("--heads", metavar="N,…", help="heads of experiment 1 (default 1 to 16)")
     parser.add_argument("--queue-betas", metavar="N,…", help="beta of experiment 1 (default 256)")
     parser.add_argument("--betas", metavar="N,…", help="beta of experiments 2 and 3 (default 64,128,256,512)")
     parser.add_argument("--most-heads", metavar="N", type=int, help="heads of experiments 2 and 3 (default 16)")
     parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8,16)")
+    parser.add_argument("--callback-delay", metavar="TIME", help="of late callbacks (default 1.3ms; 0ms: none)")
     parser.add_argument("--applications", metavar="NAME,…", help="those of libsplit, hopping, slices (default: all)")
     parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
     parser.add_argument("--profile", action="store_true", help="measure with the devices' clocks on (more overhead)")
@@ -339,6 +340,10 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
         for name in ("devices", "repeats", "profile", "cold"):
             if _given(args, name):
                 raise ManyclError(f"--machine is simulated, always from the host and always alike: no --{name} with it")
+    if args.callback_delay is not None:
+        if args.machine is None:
+            raise ManyclError("--callback-delay is simulated: give a --machine, too")
+        chosen["callback_delay"] = options.seconds(args.callback_delay, "--callback-delay")
     if args.quick:
         chosen |= {
             "heads": (1, 4),

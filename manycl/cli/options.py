@@ -131,6 +131,16 @@ def queue_counts(words: list[str]) -> dict[str, int]:
     return out
 
 
+def seconds(text: str, where: str) -> float:
+    """A time, such as ``20us``, in seconds; ``where`` it is given is in the error's message."""
+    from manycl.units import parse_quantity
+
+    try:
+        return parse_quantity(text, "s")
+    except ValueError as error:
+        raise ManyclError(f"{where}: {error}") from None
+
+
 def load(args: argparse.Namespace, parameters: Mapping[str, str]) -> Application:
     """What :func:`add_application` asked for, with these values of its symbols."""
     from manycl.applications.load import load_application

@@ -64,6 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(name, metavar=form, action="append", default=[], help=text)
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the noise (default 0)")
+    text = "from a command's end until the host starts what waits for it elsewhere (default: measured, else 50us)"
+    parser.add_argument("--callback-delay", metavar="TIME", help=text)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--trace", metavar="FILE.jsonl", help="save the trace, for manycl report")
     options.add_gantt(parser)
@@ -85,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     application = options.application(args)
     graph, machine = application.graph, place.machine
     problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given)
+    if args.callback_delay is not None:
+        problem = replace(problem, handover=options.seconds(args.callback_delay, "--callback-delay"))
     disturbed = disturbance(args, machine, graph)
     planned: Plan | None = None
     if args.plan:
@@ -167,7 +171,7 @@ def disturbance(args: argparse.Namespace, machine: Machine, graph: Graph) -> Dis
     for word in args.fault:
         device, at, time = word.partition("@")
         if at:
-            moment = _seconds(time, f"--fault {word}")
+            moment = options.seconds(time, f"--fault {word}")
             lost |= {d: min(moment, lost.get(d, moment)) for d in _devices(machine, device, f"--fault {word}")}
         else:
             failing[_node(graph, word)] = "a fault that was asked for"
@@ -197,16 +201,7 @@ def _slowdown(word: str, option: str, count: int) -> tuple[str, float, list[floa
     if not device or not 0.001 <= factor <= 1000 or not times or len(times.split("-")) != count:
         form = "DEVICE=FACTOR@TIME" + "-TIME" * (count - 1)
         raise ManyclError(f"{option} {word}: expected {form}, such as gpu0=2@{'-'.join(('2ms', '5ms')[:count])}")
-    return device, factor, [_seconds(t, f"{option} {word}") for t in times.split("-")]
-
-
-def _seconds(text: str, where: str) -> float:
-    from manycl.units import parse_quantity
-
-    try:
-        return parse_quantity(text, "s")
-    except ValueError as error:
-        raise ManyclError(f"{where}: {error}") from None
+    return device, factor, [options.seconds(t, f"{option} {word}") for t in times.split("-")]
 
 
 def _devices(machine: Machine, wanted: str, where: str) -> Sequence[DeviceIndex]:

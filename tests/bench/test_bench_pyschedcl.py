@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,32 @@ def test_on_its_machine_one_queue_takes_what_it_took_there(capsys: pytest.Captur
     assert "simulated_over_eager_geomean" in out
     assert "…" not in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_late_callbacks_hold_up_who_waits_for_them() -> None:
+    """Clustering's components need none; each of the others' kernels that waits for another device's does."""
+    settings = Settings(betas=(64,), queues=(5,), machine="pyschedcl", most_heads=4)
+    (row,) = pyschedcl.against_others(None, settings, lambda text: None)
+    plain, late = (row["how"][how] for how in ("simulated", "late callbacks"))
+    assert late["clustering_ms"] == plain["clustering_ms"]
+    for rival in ("eager", "heft"):
+        assert late[f"{rival}_ms"] > plain[f"{rival}_ms"] + 2 * settings.callback_delay * 1e3
+    (row,) = pyschedcl.against_others(None, replace(settings, callback_delay=0.0), lambda text: None)
+    assert set(row["how"]) == {"simulated"}
+    assert row["how"]["simulated"] == plain
+
+
+def test_late_callbacks_are_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "pyschedcl", "--callback-delay", "1ms"]) == 1
+    assert "give a --machine, too" in capsys.readouterr().err
+    sample = str(pyschedcl.SPECIFICATION)
+    words = ["simulate", sample, "-D", "H=1", "-D", "beta=64", "--machine", "pyschedcl", "--policy", "eager", "--json"]
+    took = []
+    for more in ([], ["--callback-delay", "2ms"]):
+        assert main([*words, *more]) == 0
+        took.append(json.loads(capsys.readouterr().out)["simulated_s"])
+    assert took[1] > took[0] + 2e-3
+    assert main([*words, "--callback-delay", "soon"]) == 1
 
 
 def test_the_eleventh_head_is_the_first_that_the_processor_takes() -> None:
