@@ -1,11 +1,11 @@
 """Contention: how activities at the same time on a machine slow each other down.
 
 Three things are shared. A device's throughput, by kernels in several of its queues (``model/occupancy.py``); links, by
-transfers (``Estimates.slowdowns``); and the host's memory (``Machine.host_bandwidth``), by transfers to and from it and
-by kernels of devices that compute in it: the contention of endpoints of MKMD (Section 5.2, Eq. 6 and Figure 6, where
-arriving and leaving data congest the processor). An activity that would draw more of it than there is gets a fair share
-(max-min fairness, as in ``model/transfer.py``). Planner (``plan/timeline/timing.py``) and simulator
-(``run/simulation/simulator.py``) both use this.
+transfers (``Estimates.slowdowns``), also by small ones beside a large one of the same link; and the host's memory
+(``Machine.host_bandwidth``), by transfers to and from it and by kernels of devices that compute in it: the contention
+of endpoints of MKMD (Section 5.2, Eq. 6 and Figure 6, where arriving and leaving data congest the processor). An
+activity that would draw more of it than there is gets a fair share (max-min fairness, as in ``model/transfer.py``).
+Planner (``plan/timeline/timing.py``) and simulator (``run/simulation/simulator.py``) both use this.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from manycl.machine import HOST, Machine
-from manycl.model.estimates import Ends, Estimates
+from manycl.model.estimates import Ends, Estimates, for_each_byte
 
 
 class Use(NamedTuple):
-    """The use of shared resources beside the device: ``ends`` of a transfer that takes its turn on a link; ``draws``:
-    bytes per second that an activity reads from and writes to the host's memory when alone."""
+    """The use of shared resources beside the device: ``ends`` of a transfer; ``draws``: bytes per second that an
+    activity reads from and writes to the host's memory when alone; ``most``: bytes per second that a transfer puts on
+    its link at most (infinite: all that the link carries)."""
 
     ends: Ends | None = None
     draws: float = 0.0
+    most: float = math.inf
 
 
 NOTHING = Use()
@@ -46,20 +48,24 @@ def shared(draws: Sequence[float], capacity: float) -> list[float]:
 
 
 class Contention:
-    """The contention on one machine."""
+    """The contention on one machine. ``in_turn``: every link makes one transfer at a time."""
 
-    def __init__(self, machine: Machine, estimates: Estimates) -> None:
+    def __init__(self, machine: Machine, estimates: Estimates, in_turn: bool = True) -> None:
         self._estimates = estimates
-        self._links = estimates.contended
+        self._links = estimates.contended or not in_turn
+        self._capacities: dict[Ends, float] = {}  # bytes per second of links, as far as they were asked for
         self.host_bandwidth = machine.host_bandwidth
         self.limited = machine.host_bandwidth < math.inf
         """True if the host's memory is a limit."""
         self.anything = self._links or self.limited
 
-    def use(self, ends: Ends | None, nbytes: float, seconds: float) -> Use:
+    def use(self, ends: Ends | None, nbytes: float, seconds: float, in_turn: bool = True) -> Use:
         """Return what an activity uses that moves so many bytes in ``seconds`` when alone, to or from the host's
-        memory, or between ``ends``."""
-        return Use(ends if self._links else None, self.draws(nbytes, seconds) if not ends or HOST in ends else 0.0)
+        memory, or between ``ends``. A transfer that does not wait for its turn on its link shares that with another
+        one, and leaves it what its own latency leaves."""
+        draws = self.draws(nbytes, seconds) if not ends or HOST in ends else 0.0
+        most = math.inf if in_turn or seconds <= 0.0 else nbytes / seconds
+        return Use(ends, draws, most) if ends is not None and self._links else Use(None, draws)
 
     def draws(self, nbytes: float, seconds: float) -> float:
         """Return the bytes per second that it draws of the host's memory."""
@@ -69,13 +75,28 @@ class Contention:
         """Return how many times longer than alone each activity takes while all of them go on."""
         out = [1.0] * len(uses)
         if self._links:
-            moving = [i for i, u in enumerate(uses) if u.ends is not None]
-            found = self._estimates.slowdowns([ends for u in uses if (ends := u.ends) is not None])
-            for i, slower in zip(moving, found, strict=True):
+            moving = [(i, u.ends, u.most) for i, u in enumerate(uses) if u.ends is not None]
+            ends, most = [e for _, e, _ in moving], [m for _, _, m in moving]
+            slow = self._estimates.slowdowns if self._estimates.contended else self._slowed_on_links
+            for (i, *_), slower in zip(moving, slow(ends, most), strict=True):
                 out[i] = slower
         if self.limited:
             found = shared([u.draws / slower for u, slower in zip(uses, out, strict=True)], self.host_bandwidth)
             out = [a * b for a, b in zip(out, found, strict=True)]
+        return out
+
+    def _slowed_on_links(self, ends: Sequence[Ends], most: Sequence[float]) -> list[float]:
+        """Return the same for transfers of which only those between the same memories disturb each other."""
+        out = [1.0] * len(ends)
+        for link in {*ends} if len({*ends}) < len(ends) else ():
+            if link not in self._capacities:
+                each = for_each_byte(self._estimates, *link)
+                self._capacities[link] = 1.0 / each if each > 0.0 else math.inf
+            capacity = self._capacities[link]
+            here = [i for i, e in enumerate(ends) if e == link]
+            if capacity < math.inf:
+                for i, slower in zip(here, shared([min(most[i], capacity) for i in here], capacity), strict=True):
+                    out[i] = slower
         return out
 
 
@@ -111,7 +132,7 @@ class Activities:
         self._all[token] = _Activity(seconds, now, device, share, use)
         if share:
             self._on.setdefault(device, {})[token] = None
-        if use != NOTHING and self._contention.anything:
+        if use != NOTHING:
             self._using[token] = None
         elif not share:
             return [(token, now + seconds)]

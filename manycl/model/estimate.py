@@ -204,14 +204,14 @@ class ModelEstimates(Estimates):
                 return super().traffic(node, device)
         return 0.0 if isinstance(task, HostTask) else float(task.moved)
 
-    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+    def slowdowns(self, ends: Sequence[Ends], most: Sequence[float]) -> list[float]:
         """Return how many times longer than alone each of several transfers between a device's memory and the host's
         takes when all of them go on at the same time."""
         try:
-            return self._transfers.slowdowns(ends)
+            return self._transfers.slowdowns(ends, most)
         except Exception as error:
             told(error, "predicting transfers at the same time")
-            return super().slowdowns(ends)
+            return super().slowdowns(ends, most)
 
     def _chosen(self, task: Launch, node: int, device: DeviceIndex) -> Launch | Version:
         return task.versions[self.version(node, device)] if task.versions else task

@@ -84,9 +84,10 @@ class Estimates(ABC):
         known. Called only for devices that share a memory whose bandwidth is limited (``Machine.host_bandwidth``)."""
         return 0.0
 
-    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+    def slowdowns(self, ends: Sequence[Ends], most: Sequence[float]) -> list[float]:
         """Return how many times longer than alone each of several transfers between a device's memory and the host's
-        takes when all of them go on at the same time; by default no longer."""
+        takes when all of them go on at the same time; by default no longer. ``most``: bytes per second that each
+        carries at most by itself (infinite: what its link carries). Called only where they are ``contended``."""
         return [1.0] * len(ends)
 
 

@@ -45,13 +45,14 @@ class TransferModel:
     def link(self, source: int, target: int) -> Link:
         return self._links.get((source, target), DEFAULT_LINK)
 
-    def rates(self, ends: Sequence[Ends]) -> list[float]:
+    def rates(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
         """Return the bytes per second of each of several transfers at the same time, every one over one link of its own
-        memories (two of the same ends share their link)."""
+        memories (two of the same ends share their link). ``most``: what each carries at most by itself (empty: all
+        that its link does)."""
         room: dict[object, float] = {}
         users: dict[object, list[int]] = {}
         for index, (source, target) in enumerate(ends):
-            for resource, capacity in self._resources(source, target):
+            for resource, capacity in (*self._resources(source, target), (index, most[index] if most else math.inf)):
                 room[resource] = capacity
                 users.setdefault(resource, []).append(index)
         rates = [0.0] * len(ends)
@@ -69,10 +70,11 @@ class TransferModel:
             rising.difference_update(users[full])
         return rates
 
-    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
-        """Return how many times longer than alone each of several transfers at the same time takes; ends as for
-        :meth:`rates`."""
-        return [self.rates([e])[0] / rate for e, rate in zip(ends, self.rates(ends), strict=True)]
+    def slowdowns(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
+        """Return how many times longer than alone each of several transfers at the same time takes; ``ends`` and
+        ``most`` as for :meth:`rates`."""
+        together = self.rates(ends, most)
+        return [self.rates([e], most[i : i + 1])[0] / together[i] for i, e in enumerate(ends)]
 
     def contended(self, machine: Machine) -> bool:
         """Return whether transfers of several devices, or of one in both directions, can disturb one another."""

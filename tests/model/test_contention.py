@@ -25,7 +25,7 @@ class Links(Estimates):
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return float(nbytes)
 
-    def slowdowns(self, ends: list[tuple[int, int]]) -> list[float]:  # type: ignore[override]
+    def slowdowns(self, ends: list[tuple[int, int]], most: object) -> list[float]:  # type: ignore[override]
         return [float(ends.count(e)) for e in ends]
 
 
@@ -73,6 +73,17 @@ def test_links_come_first() -> None:
     assert contention(12.0, links=True).slowdowns(uses) == [2.0, 2.0, 1.0]
     assert contention(6.0, links=True).slowdowns(uses) == pytest.approx([4.0, 4.0, 2.0])
     assert contention(links=True).slowdowns(uses) == [2.0, 2.0, 1.0]
+
+
+def test_what_does_not_wait_for_its_turn_leaves_what_its_latency_leaves() -> None:
+    """A byte a second. 3 bytes in 12 s beside a transfer that would have the whole link."""
+    shares = Contention(Machine((Device("gpu0", "gpu", memory=1),)), Links(), in_turn=False)
+    small, large = shares.use((HOST, 1), 3.0, 12.0, in_turn=False), shares.use((HOST, 1), 90.0, 90.0)
+    assert shares.slowdowns([small, large]) == pytest.approx([1.0, 4 / 3])
+    assert shares.slowdowns([small, small, large]) == pytest.approx([1.0, 1.0, 2.0])
+    back = shares.use((1, HOST), 90.0, 90.0)
+    assert shares.slowdowns([large, back]) == [1.0, 1.0], "each direction is a link of its own"
+    assert contention().use((HOST, 1), 3.0, 12.0) == Use(), "where all wait for their turn, nothing is shared"
 
 
 @settings(max_examples=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -62,12 +63,16 @@ def test_between_devices_each_half_of_the_way_is_shared() -> None:
 ENDS = st.sampled_from([(HOST, 1), (1, HOST), (HOST, 2), (2, HOST)])
 
 
-@given(st.lists(ENDS, min_size=1, max_size=8), st.floats(1e8, 3e10), st.sets(st.sampled_from([1, 2])))
+MOST = st.one_of(st.just(math.inf), st.floats(1e8, 2e10))
+
+
+@given(st.lists(st.tuples(ENDS, MOST), min_size=1, max_size=8), st.floats(1e8, 3e10), st.sets(st.sampled_from([1, 2])))
 def test_sharing_is_within_every_limit_and_nobody_could_have_more(
-    ends: list[tuple[int, int]], limit: float, half: set[int]
+    transfers: list[tuple[tuple[int, int], float]], limit: float, half: set[int]
 ) -> None:
+    ends, own = [e for e, _ in transfers], [m for _, m in transfers]
     model = TransferModel(replace(MACHINE, sharing=Sharing(frozenset(half), {HOST: limit}, {HOST: limit})))
-    rates = model.rates(ends)
+    rates = model.rates(ends, own)
     used = {
         link: sum(r for r, e in zip(rates, ends, strict=True) if e == link)
         for link in itertools.product(range(3), repeat=2)
@@ -80,11 +85,11 @@ def test_sharing_is_within_every_limit_and_nobody_could_have_more(
     limits.append((used[1, HOST] + used[2, HOST], limit, {(1, HOST), (2, HOST)}))
     for amount, most, _ in limits:
         assert amount <= most * (1 + 1e-9)
-    for rate, e in zip(rates, ends, strict=True):
-        assert rate > 0
+    for rate, e, alone in zip(rates, ends, own, strict=True):
+        assert 0 < rate <= alone * (1 + 1e-9)
         full = [s for amount, most, s in limits if e in s and amount >= most * (1 - 1e-9)]
         one_way = e == (1, HOST) and 1 in half and rate >= 5e9 * (1 - 1e-9)
-        assert full or one_way
+        assert full or one_way or rate >= alone * (1 - 1e-9)
 
 
 @given(st.lists(ENDS, min_size=1, max_size=8), st.floats(1e8, 3e10), st.sets(st.sampled_from([1, 2])))

@@ -73,8 +73,8 @@ class StepEstimates(Estimates):
         task = graph.nodes[token]
         return float(sum(graph.buffers[key].nbytes for key in (*task.reads, *task.writes)))
 
-    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
-        return self._problem.estimates.slowdowns(ends)
+    def slowdowns(self, ends: Sequence[Ends], most: Sequence[float]) -> list[float]:
+        return self._problem.estimates.slowdowns(ends, most)
 
 
 def foresee(

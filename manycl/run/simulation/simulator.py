@@ -3,11 +3,11 @@
 A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run together: at
 full speed as long as their shares of the device (``model/occupancy.py``) add up to at most 1, else all slowed down by
 the sum. A transfer takes its estimated seconds on its queue, and a device's link makes one at a time in each direction,
-whatever queues they are in: of those that are ready, the one that was enqueued first (as NVIDIA's driver does:
-docs/decisions/04-enqueue-ahead.md). Commands that share links or the host's memory slow each other down
-(``model/contention.py``). Reports reach the engine ``report_latency`` seconds after the events that they report. The
-same commands always give the same events, also with a disturbance (``run/simulation/disturbance.py``) that makes them
-take other times than the estimates.
+whatever queues of transfers they are in: of those that are ready, the one that was enqueued first (as NVIDIA's driver
+does: docs/decisions/04-enqueue-ahead.md). Small ones in kernels' queues do not wait for it, and share the link with it.
+Commands that share links or the host's memory slow each other down (``model/contention.py``). Reports reach the engine
+``report_latency`` seconds after the events that they report. The same commands always give the same events, also with a
+disturbance (``run/simulation/disturbance.py``) that makes them take other times than the estimates.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SimBackend:
         self._disturbance = disturbance
         self._latency = report_latency
         self._start = start
-        self._contention = Contention(machine, estimates)
+        self._contention = Contention(machine, estimates, in_turn=machine.memories == 1)
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         self._graph = graph
@@ -308,7 +308,7 @@ class SimBackend:
         if place in self._active or not line:
             return
         command = line[0]
-        # a transfer in a kernel queue is small, and has a link of its own
+        # a transfer in a kernel queue is small, and does not wait for its turn
         way = (place[0], place[1] in UPLOADS) if isinstance(place[1], TransferQueue) else None
         if way in self._moving:
             return
@@ -332,14 +332,14 @@ class SimBackend:
         memory = self.machine.devices[command.device].memory
         if isinstance(command, Run):
             traffic = self._estimates.traffic
-            nbytes = sum(traffic(node, command.device) for node in nodes_of(command)) if memory == HOST else 0.0
+            if memory != HOST or not self._contention.limited:
+                return NOTHING
+            nbytes = sum(traffic(node, command.device) for node in nodes_of(command))
             return self._contention.use(None, nbytes, seconds)
         nbytes = self._graph.buffers[command.buffer].nbytes
         if command.source == command.target:
             return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
-        # a transfer in a kernel queue is small, and has a link of its own
-        found = self._contention.use(command.ends, nbytes, seconds)
-        return found if isinstance(command.queue, TransferQueue) else found._replace(ends=None)
+        return self._contention.use(command.ends, nbytes, seconds, isinstance(command.queue, TransferQueue))
 
     def _cost(self, command: Queued) -> tuple[float, float]:
         """Return the seconds of a command when alone, and its share of the device."""

@@ -72,7 +72,7 @@ class OneLink(Affine):
 
     contended = True
 
-    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+    def slowdowns(self, ends: Sequence[Ends], most: Sequence[float]) -> list[float]:
         return [float(len(ends))] * len(ends)
 
 

@@ -147,7 +147,7 @@ class OneLink(Table):
 
     contended = True
 
-    def slowdowns(self, ends: Sequence[tuple[int, int]]) -> list[float]:
+    def slowdowns(self, ends: Sequence[tuple[int, int]], most: Sequence[float]) -> list[float]:
         return [float(len(ends))] * len(ends)
 
 
@@ -156,7 +156,7 @@ class OneLink(Table):
 @given(p=st.one_of(split_problems(), later(split_problems())))
 def test_ranges_whose_transfers_slow_each_other_down(name: str, p: Problem) -> None:
     p.estimates.contended = True
-    p.estimates.slowdowns = lambda ends: [float(len(ends))] * len(ends)  # type: ignore[method-assign]
+    p.estimates.slowdowns = lambda ends, most: [float(len(ends))] * len(ends)  # type: ignore[method-assign]
     holds(name, p)
 
 

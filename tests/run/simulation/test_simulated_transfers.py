@@ -127,3 +127,22 @@ def test_estimates_of_plans_whose_transfers_meet(p: Problem) -> None:
         asked = replace(p, options={"budget": "0.05"} if policy == "auto" else {})
         plan = find(policy).plan(asked)  # type: ignore[union-attr]
         assert simulate(p, plan).makespan == pytest.approx(plan.makespan, rel=0.5)  # 30 % was seen, twice
+
+
+@given(st.lists(st.integers(1, 1 << 17), min_size=1, max_size=12), st.integers(1 << 16, 1 << 24), st.booleans())
+@settings(max_examples=60)
+def test_a_link_carries_no_more_than_its_bandwidth(sizes: list[int], large: int, limited: bool) -> None:
+    """Also where small inputs of kernels do not wait for a large one: no span has more bytes of transfers that begin
+    and end in it than the link carries in that time."""
+    builder, made = GraphBuilder(), 0
+    for size in sizes:  # a chain: each kernel needs an input of its own
+        read = builder.buffer(size)
+        before, made = made, builder.buffer(64)
+        builder.add(launch((before, read) if before else (read,), (made,)))
+    builder.add(launch((made, builder.buffer(large))))
+    trace = simulated(builder.build(), [0] * (len(sizes) + 1), Sharing(sends={HOST: 2 * RATE} if limited else {}))
+    found = [t for t in trace.transfers() if t.target == "gpu0"]
+    for low in (t.start for t in found):
+        for high in (t.end for t in found):
+            inside = sum(t.nbytes for t in found if t.start >= low and t.end <= high)
+            assert inside <= RATE * (high - low) * (1 + 1e-6) or high < low
