@@ -27,6 +27,7 @@ from manycl.plan.search.execution_units import Partition, Way
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import PLANNING
 from manycl.plan.verification.verify import verify
+from manycl.plan.verification.verify_memory import check_launches
 from manycl.run.simulation.simulate import simulate
 from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
 from manycl_bench.repara_rates import Profiled, Real
@@ -82,11 +83,14 @@ class Settings:
 
 
 def problems(of: Benchmark, machine: Machine, profiled: Sequence[int]) -> tuple[Problem, Problem]:
-    """The problem as profiles show it, and as it really is."""
+    """The problem as profiles show it, and as it really is. Raises MachineError for launches that would draw more of a
+    memory than it carries."""
     queues = (1,) * len(machine.devices)
     seen = Profiled(of, machine, profiled, BENCHMARKS[of.name])
     given = Problem(of.graph, machine, seen, queues, of.valid, splits=of.splits)
-    return given, replace(given, estimates=Real(of, machine))
+    real = replace(given, estimates=Real(of, machine))
+    check_launches(real)
+    return given, real
 
 
 # all plans

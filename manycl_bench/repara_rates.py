@@ -12,7 +12,9 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from manycl.graph.graph import Launch
 from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Estimates
 from manycl.model.interpolation import interpolate
 from manycl_bench.repara_graphs import Benchmark
@@ -37,7 +39,7 @@ RATES = {  # operations (``Benchmark.work``) a second on the CPU, GPU and accele
     "bitonic": (5e8, 1e10, 4e10),
 }
 CHEMISTRY = (1.7e10, 3e11, 1e11)
-"""S3D's kernels: logarithms and exponentials most of all."""
+"""S3D's kernels: logarithms and exponentials most of all; by these rates memory bounds four of them on the GPU."""
 NOISE = 0.03
 """Of a profile: the standard deviation of its logarithm."""
 
@@ -56,7 +58,8 @@ class _Transfers(Estimates):
 
 
 class Real(_Transfers):
-    """How long everything really takes: a launch's overhead, and its work at the kernel's rate."""
+    """How long everything really takes: a launch's overhead, and the longer of its work at the kernel's rate and its
+    bytes at the bandwidth of the device's memory."""
 
     def __init__(self, of: Benchmark, machine: Machine) -> None:
         super().__init__(machine)
@@ -67,9 +70,20 @@ class Real(_Transfers):
         kernel = self._of.kernels[node]
         where = self._machine.devices[device]
         rate = RATES.get(kernel, CHEMISTRY)[("cpu", "gpu", "accelerator").index(where.kind)]
-        if where.kind == "cpu" and self._of.nbytes <= CACHES:
+        if self._is_cached(device):
             rate *= IN_CACHE.get(kernel, 1.0)
-        return where.launch_overhead + self._of.work[node] * part / rate
+        carried = self.traffic(node, device) / where.bandwidth
+        return where.launch_overhead + part * max(self._of.work[node] / rate, carried)
+
+    def _is_cached(self, device: DeviceIndex) -> bool:
+        return self._machine.devices[device].kind == "cpu" and self._of.nbytes <= CACHES
+
+    def traffic(self, node: int, device: DeviceIndex) -> float:
+        """Return the bytes of all buffers that a launch reads and of all that it writes: the least that it moves."""
+        task = self._of.graph.nodes[node]
+        if self._is_cached(device) or not isinstance(task, Launch):
+            return 0.0
+        return float(buffer_bytes(self._of.graph.buffers, task))
 
     def launch(self, node: int, device: DeviceIndex) -> float:
         return self.part(node, device, 1.0)

@@ -159,6 +159,13 @@ class _Case:
     def guess(self) -> Estimate:
         return self.place.guess(self.counted)
 
+    def within(self, guess: Estimate) -> Estimate:
+        """Return a guess that takes as long at least as the memory of a described device takes to carry the launch's
+        bytes once: a guess that is corrected, or scaled by what caches do elsewhere, may take less."""
+        device = self.place.device
+        least = device.launch_overhead + device.slowdown * self.counted.global_bytes / device.bandwidth
+        return guess.times(least / guess.seconds) if self.place.plain and 0.0 < guess.seconds < least else guess
+
     @property
     def solid(self) -> Estimate | None:
         """The estimate from measurements of this very launch, where there are several."""
@@ -218,7 +225,7 @@ def _choose(index: int, cases: Sequence[_Case]) -> Estimate:
         return solid
     otherwise = case.told or _from_others(index, cases)
     if case.measured is None:
-        return otherwise or case.guess
+        return case.told or case.within(otherwise or case.guess)
     return case.measured if otherwise is None else lone(case.measured, otherwise, case.idle)
 
 

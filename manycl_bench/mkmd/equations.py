@@ -18,6 +18,7 @@ from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
+from manycl.plan.verification.verify_memory import check_launches
 
 N = 4096
 TILE = 16
@@ -180,8 +181,9 @@ def problem(name: str, machine: Machine, device: str = "", handover: float = 50e
 
 
 def asked(of: Equation, graph: Graph, machine: Machine, handover: float = 50e-6) -> Problem:
-    """What a policy is asked of an equation's graph."""
-    return Problem(
+    """What a policy is asked of an equation's graph. Raises MachineError for launches that would draw more of a memory
+    than it carries."""
+    given = Problem(
         graph=graph,
         machine=machine,
         estimates=RooflineEstimates(of, machine),
@@ -190,6 +192,8 @@ def asked(of: Equation, graph: Graph, machine: Machine, handover: float = 50e-6)
         splits=of.splits,
         handover=handover,
     )
+    check_launches(given)
+    return given
 
 
 def _bernoulli(e: Equation) -> tuple[BufferKey, ...]:

@@ -13,6 +13,7 @@ import pytest
 
 import manycl as mc
 from manycl.cli import main
+from manycl.errors import MachineError
 from manycl.graph.graph import Launch
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
@@ -21,7 +22,7 @@ from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
 from manycl_bench import repara, repara_graphs
 from manycl_bench.repara_graphs import BENCHMARKS
-from manycl_bench.repara_rates import Profiled, Real
+from manycl_bench.repara_rates import CACHES, Profiled, Real
 from tests.graph.graph_judge import verify as verify_graph
 
 SETTINGS = repara.Settings(sample=40, effort=20_000)
@@ -196,6 +197,29 @@ def test_profiles_are_near_the_truth_where_they_were_taken(machine: Machine) -> 
             )
     again = Profiled(found, machine, (256, 2048, 8192), BENCHMARKS["stencil"])
     assert [again.launch(0, d) for d in range(3)] == [seen.launch(0, d) for d in range(3)]
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_no_kernel_draws_more_of_a_memory_than_it_carries(name: str, machine: Machine) -> None:
+    """Each launch reads and writes its buffers once, at least."""
+    found = BENCHMARKS[name](repara.EXPERIMENTS[name].sizes[-1])
+    real = Real(found, machine)
+    for node, task in enumerate(found.graph.nodes):
+        nbytes = sum(found.graph.buffers[key].nbytes for key in {*task.reads} | {*task.writes})
+        for d, device in machine.numbered():
+            if isinstance(task, Launch):
+                seconds = real.launch(node, d) - device.launch_overhead
+                is_cached = device.kind == "cpu" and found.nbytes <= CACHES
+                assert nbytes <= seconds * device.bandwidth * (1 + 1e-9) or is_cached
+
+
+def test_rates_that_need_more_of_a_memory_than_it_carries_are_refused(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Real, "part", lambda self, node, device, part: 50e-6 + self._of.work[node] * part / 3e11)
+    with pytest.raises(MachineError, match=r"on (cpu0|gpu0) at .* but its memory carries (95|320) GB/s") as refused:
+        repara.problems(BENCHMARKS["S3D"](48), machine, (24, 48))
+    assert "give" in refused.value.hint
 
 
 # the experiments

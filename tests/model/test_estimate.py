@@ -234,6 +234,18 @@ def test_other_devices_are_scaled_by_what_was_measured() -> None:
     assert found(history, node).launch(0, 0) == pytest.approx(1e-5 + FACTOR_LIMIT * (first[0] - 1e-5))
 
 
+def test_no_guess_for_a_described_device_draws_more_of_its_memory_than_it_carries() -> None:
+    """1 GB at 100 GB/s; it took a tenth of its guess elsewhere, as caches may do. What was measured there stays."""
+    node = launch(1 << 10, reads=(1,))
+    of, history = graph(node, buffers=(8, 10**9)), History()
+    observe(history, node, SLOW, 1e-5 + 1e-2)
+    described = replace(MACHINE, notes={"gpu0.flops": "a data sheet"})
+    assert ModelEstimates(of, MACHINE, history).launch(0, 1) == pytest.approx(2e-5 + 1e-3)
+    assert ModelEstimates(of, described, history).launch(0, 1) == pytest.approx(2e-5 + 1e-2)
+    observe(history, node, FAST, *[2e-3] * 3)
+    assert ModelEstimates(of, described, history).launch(0, 1) == pytest.approx(2e-3)
+
+
 def test_a_device_that_was_unlucky_once_gets_a_second_chance() -> None:
     node, twin = launch(1 << 20), replace(SLOW, name="cpu1")
     machine = Machine((SLOW, twin))

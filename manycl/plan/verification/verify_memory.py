@@ -1,4 +1,5 @@
-"""Judges what a plan draws of the host's memory: in no span of time more than it carries (MKMD, Section 5.2, Eq. 6).
+"""Judges what a plan draws of the host's memory: in no span of time more than it carries (MKMD, Section 5.2, Eq. 6);
+and whether the times of single launches let them draw more of a memory than it carries.
 
 An operation may be fast at one time and slow at another, so a plan does not say what is drawn at a moment. But of the
 bytes that it moves in all, no more can have been moved outside of a span than it draws when alone, times the time that
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from manycl.errors import MachineError
+from manycl.graph.graph import Launch
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
@@ -33,6 +36,23 @@ class Drawn(NamedTuple):
     end: float
     nbytes: float
     rate: float
+
+
+def check_launches(problem: Problem) -> None:
+    """Raise MachineError for a launch that would move its bytes faster than the memory of its device carries them, by
+    the times given for a machine that is described."""
+    for node, task in enumerate(problem.graph.nodes):
+        for index, device in problem.machine.numbered() if isinstance(task, Launch) else ():
+            nbytes = problem.estimates.traffic(node, index)
+            seconds = problem.estimates.launch(node, index) - device.launch_overhead
+            if nbytes > max(0.0, seconds) * device.bandwidth * (1 + SLACK):
+                needed = f"{nbytes / seconds / 1e9:.4g} GB/s" if seconds > 0.0 else "no time at all"
+                raise MachineError(
+                    f"{problem.machine.name}: {task.name} moves {nbytes / 1e6:.4g} MB on {device.name} at {needed},"
+                    f" but its memory carries {device.bandwidth / 1e9:.4g} GB/s",
+                    hint=f"give {device.name} the bandwidth of its memory, or the kernel a rate that this can feed:"
+                    " a launch takes the longer of its operations and its bytes",
+                )
 
 
 def check_host_memory(plan: Plan, problem: Problem) -> Iterator[str]:
