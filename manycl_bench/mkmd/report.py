@@ -65,9 +65,10 @@ ABOUT = """\
 J. Lee, M. Samadi and S. Mahlke, *Orchestrating Multiple Data-Parallel Kernels on Multiple Devices*, PACT 2015,
 Section 6, on its machine, simulated.
 
-`manycl/machines/mkmd.toml` has every rate with its source. The paper gives peaks only; by them no speed-up above 1.77
-would be possible, and it measured 1.89. Its text implies 2.12 for the nine equations that compute, and the rates are
-chosen so that this is the most there can be: all devices' rates over the GTX 760's are {bound:.3f}. So these figures
+`manycl/machines/mkmd.toml` has every rate with its source. By the peaks of Table 2 no speed-up above 1.77 would be
+possible, and the paper measured 1.89. Its text implies 2.12 for the nine equations that compute, and has two times of
+the worked example (Section 5.2), from which the rates of the processor and of the GTX 750 Ti follow. The GTX 760's is
+chosen so that 2.12 is about the most there can be: all devices' rates over its own are {bound:.3f}. So these figures
 compare policies on one model of a machine; they do not predict that machine.
 """
 SAMPLES = "`planning_ms_samples` of each equation; what is simulated has one value"

@@ -181,8 +181,9 @@ def test_the_worked_examples_coarse_schedule(example: worked_example.Worked) -> 
     where = {a.node: a.device for a in plan.assignments}
     assert [where[node] for node in range(6)] == [CPU, FAST, FAST, FAST, SLOW, FAST]
     last = {d: max(a.end for a in plan.assignments if a.device == d) for d in (CPU, FAST, SLOW)}
-    assert last[CPU] < 0.5 * plan.makespan
-    assert last[SLOW] < 0.75 * plan.makespan
+    # Section 5.2 has 53 and 138 ms; here transfers to both GPUs congest the host's memory beside the processor's kernel
+    assert last[CPU] == pytest.approx(53e-3, rel=0.1)
+    assert last[SLOW] == pytest.approx(138e-3, rel=0.02)
 
 
 def test_the_worked_examples_slots(example: worked_example.Worked) -> None:
