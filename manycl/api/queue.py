@@ -53,7 +53,8 @@ class Queue(CollectingQueue):
     repetitions that nobody learns from any more, as is done by default where there are GPUs: with ``True``, traces of
     these have all kernels, too. ``serve``: the devices are those of ``manycl serve`` (default: if MANYCL_SERVE is 1).
     ``merging``: when what parts of a divided launch write goes to the host, ``"each"`` as it has ended or ``"last"``,
-    when somebody needs it (default: MANYCL_MERGING, else by itself; docs/splitting.md).
+    when somebody needs it (default: MANYCL_MERGING, else by itself; docs/splitting.md). ``as_planned``: a plan
+    runs as a static policy has made it, or as it is given; by default ranges are cut further where it hides transfers.
 
     Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
     launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
@@ -62,7 +63,7 @@ class Queue(CollectingQueue):
 
     __slots__ = ("_buffers", "_extents")  # beside those of the classes that it is made of
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all that can be said of a queue)
         self,
         devices: str | Sequence[str] | None = None,
         *,
@@ -73,6 +74,7 @@ class Queue(CollectingQueue):
         profile: bool | Literal["learning"] | None = None,
         serve: bool | None = None,
         merging: Merging | None = None,
+        as_planned: bool | None = None,
     ) -> None:
         learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
         learners.find(policy, settings)  # a policy that does not exist is refused before devices are opened
@@ -80,9 +82,11 @@ class Queue(CollectingQueue):
         if session is None:
             with Uninterrupted(), uncollected():  # it imports drivers
                 from manycl.run.session.session import Session
-            session = Session(devices, profile=profile, serve=serve, merging=merging)
+            session = Session(devices, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
         elif merging is not None and merging != session.data.merging:
             raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
+        elif as_planned is not None and as_planned != session.data.as_planned:
+            raise DeviceError(f"{as_planned=}", hint=f"the session that is given has {session.data.as_planned}")
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
             from manycl.api.dispatch import compiled, copy_cache, launch_cache

@@ -47,11 +47,15 @@ def described_machine(name: str) -> PlanningTarget:
 
 
 def problem_of(
-    application: Application, place: PlanningTarget, queues: Mapping[str, int], options: Mapping[str, str]
+    application: Application,
+    place: PlanningTarget,
+    queues: Mapping[str, int],
+    options: Mapping[str, str],
+    as_planned: bool = False,
 ) -> tuple[Problem, ModelEstimates]:
     """What a policy is asked, with the application's initial contents on the host; and the problem's estimates.
-    ``queues`` by device name or kind, before the application's own. Raises LaunchError for a launch that certainly
-    leaves its buffers."""
+    ``queues`` by device name or kind, before the application's own; ``as_planned``: as of a :class:`Problem`. Raises
+    LaunchError for a launch that certainly leaves its buffers."""
     graph = application.graph
     bounds.check(graph)
     estimates = ModelEstimates(graph, place.machine, place.history, exact=not place.here)
@@ -63,5 +67,6 @@ def problem_of(
         valid={key: frozenset({HOST}) for key, c in application.contents.items() if c.kind != "undefined"},
         options=options,
         splits=Splits(graph, frozenset(device.kind for device in place.machine.devices)),
+        as_planned=as_planned,
     )
     return problem, estimates

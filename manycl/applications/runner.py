@@ -46,10 +46,11 @@ class Runner:
         profile: bool = True,
         serve: bool | None = None,
         merging: Merging | None = None,
+        as_planned: bool = False,
     ) -> None:
         self.application = application
         _check_room(application)
-        self.session = Session(devices, profile=profile, serve=serve, merging=merging)
+        self.session = Session(devices, profile=profile, serve=serve, merging=merging, as_planned=as_planned)
         try:
             self._load()
         except BaseException:

@@ -91,6 +91,11 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the policy (docs/policies.md)"
     )
     parser.add_argument(
+        "--as-planned",
+        action="store_true",
+        help="run a static plan as it is: by default ranges are cut further where that hides transfers",
+    )
+    parser.add_argument(
         "--queues",
         metavar="DEVICE=N",
         action="append",

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     policy, given = options.policy(args)
     application = options.application(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
-    problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given)
+    problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given, args.as_planned)
     graph = application.graph
     begin = time.perf_counter()
     plan = plan_with(policy, problem)

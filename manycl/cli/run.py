@@ -58,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
     application = options.application(args)
     _check_targets(args, application)
     told = None if args.story is None else _node(application.graph, args.story)
-    with Runner(application, args.devices, serve=args.serve, merging=args.merging) as runner:
+    with Runner(
+        application, args.devices, serve=args.serve, merging=args.merging, as_planned=args.as_planned
+    ) as runner:
         seconds = []
         for turn in range(args.repeat):
             if turn:

@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.applications.planning import described_machine, problem_of, this_machine
     from manycl.plan.plan import Plan
     from manycl.plan.policy import StaticPolicy, find
+    from manycl.plan.problem import HANDOVER
     from manycl.report.sources import sources
     from manycl.run.engine.engine import RunFailure
     from manycl.run.simulation.simulate import plan_with, simulate
@@ -86,9 +87,10 @@ def run(args: argparse.Namespace) -> int:
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
     application = options.application(args)
     graph, machine = application.graph, place.machine
-    problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given)
-    if args.callback_delay is not None:
-        problem = replace(problem, handover=options.seconds(args.callback_delay, "--callback-delay"))
+    late = HANDOVER if args.callback_delay is None else options.seconds(args.callback_delay, "--callback-delay")
+    problem, estimates = problem_of(
+        application, place, options.queue_counts(args.queues), given, args.as_planned, handover=late
+    )
     disturbed = disturbance(args, machine, graph)
     planned: Plan | None = None
     if args.plan:

@@ -79,6 +79,9 @@ class Problem:
 
     ``demanded``: devices that have to be free soon whenever another process demands them, and whose launches cannot end
     early.
+
+    ``as_planned``: a static plan runs as it is: its ranges are not cut further, nor put in another order, no launch
+    runs in depth, and no share moves. Only what does not fit into a memory at once is cut.
     """
 
     graph: Graph
@@ -100,6 +103,7 @@ class Problem:
     away: frozenset[DeviceIndex] = frozenset()
     merging: Merging = "automatic"
     demanded: frozenset[DeviceIndex] = frozenset()
+    as_planned: bool = False
 
     def initial(self, key: BufferKey) -> tuple[Part, ...]:
         """Return where the contents of a buffer are at the start, part by part (none: they are undefined)."""

@@ -106,6 +106,23 @@ def test_faults_end_the_run_with_the_story(capsys: pytest.CaptureFixture[str]) -
     assert "the device was lost" in json.loads(capsys.readouterr().out)["failure"]
 
 
+def test_a_plan_runs_as_planned_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    matrices = str(ROOT / "manycl" / "examples" / "matrix_equation" / "matrix_equation.json")
+    words = (matrices, "-D", "n=1024", "-D", "m=8192", "--machine", "mkmd", "--policy", "mkmd", "--json")
+
+    def answer(*more: str) -> dict[str, Any]:
+        assert main([*more[:1], *words, *more[1:]]) == 0
+        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+    planned = answer("plan", "--as-planned")["plan"]["assignments"]
+    ran = [
+        sum(device["kernels"] for device in answer("simulate", *more)["summary"]["devices"])
+        for more in (("--as-planned",), ())
+    ]
+    assert ran[0] == sum(a["device"] >= 0 for a in planned)
+    assert ran[1] > ran[0], "ranges are cut further to hide transfers"
+
+
 def test_a_saved_plan_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "plan.json")
     assert main(["plan", *APP, "--machine", "cpu_pair", "--policy", "peft", "--save", path]) == 0

@@ -78,7 +78,7 @@ def decided(
     """Return the plan and its steps. ``ahead``: the policy's plan, if it has been made. Raises what ``planned`` and
     ``lowering`` raise."""
     plan = planned(problem, policy) if ahead is None else ahead
-    if plan is not None and plan is not policy and own_name(policy) and not learns(policy):
+    if plan is not None and plan is not policy and own_name(policy) and not learns(policy) and not problem.as_planned:
         plan = in_packets(problem, _moving(problem, plan))
     try:
         return plan, lowering(problem, plan, directory)

@@ -28,7 +28,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.lowering.chunks import chunks_of, in_chunks
 from manycl.run.lowering.depth import InDepth, in_depth
 from manycl.run.lowering.partition import Cut, Order, Touches
-from manycl.run.lowering.pipelining import in_turns, overlapped
+from manycl.run.lowering.pipelining import Pipelined, in_turns, overlapped
 from manycl.run.lowering.range_tasks import RangeTask, draft_steps
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Chunks, Lowered, Room, Step, state_of
 from manycl.run.tiling.limits import stores, too_large
@@ -59,8 +59,8 @@ def lower(
     elif split and plan is not None and plan.movable and not limits:
         lowered = _Assembly(problem, in_chunks(plan, problem), directory, {}).result()
     elif split and plan is not None and not limits:
-        parts = overlapped(problem, plan)
-        deep = in_depth(problem, parts.plan)
+        parts = Pipelined(plan, {}) if problem.as_planned else overlapped(problem, plan)
+        deep = InDepth(plan) if problem.as_planned else in_depth(problem, parts.plan)
         lowered = in_turns(_Assembly(problem, deep.plan, directory, {}, deep=deep).result(), parts.turns)
     else:
         lowered = _Assembly(problem, plan, directory, limits or {}, passes).result()

@@ -4,13 +4,14 @@ A range of work-groups starts when all that it reads has arrived, and what it wr
 Ranges are cut where a device with a memory of its own would wait for the data of its first ranges, or a host function
 for the results of its last ranges. A first part starts when its own bytes are there, while those of the other parts
 arrive. Of the last ranges the first parts run one after another, then the second parts, so that most of the results are
-on the host when the last part ends. Parts are ranges like any other.
+on the host when the last part ends. Parts are ranges like any other: each is launched, and has transfers of its own, of
+which each takes the link's latency. So there are as many as end first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -32,6 +33,7 @@ PARTS = 4
 """The most parts of a range."""
 SMALLEST = 1 / 8
 """The smallest part of a range that a part is."""
+NONE: Mapping[int, Collection[BufferKey]] = {}
 
 
 class Pipelined(NamedTuple):
@@ -40,6 +42,23 @@ class Pipelined(NamedTuple):
 
     plan: Plan
     turns: Mapping[tuple[int, int], int]
+
+
+class _Inputs(NamedTuple):
+    """The part of a range's inputs that it alone reads. ``moves``: their transfers (bytes, source, target), which take
+    ``link`` seconds together; the range waits for the last ``wait`` of these."""
+
+    moves: Sequence[tuple[int, int, int]]
+    link: float
+    wait: float
+
+
+class _Part(NamedTuple):
+    """The groups of an assignment (index) from ``low`` to ``high``, counted from its first one."""
+
+    assignment: int
+    low: int
+    high: int
 
 
 def overlapped(problem: Problem, plan: Plan) -> Pipelined:
@@ -75,8 +94,7 @@ class _Cutter:
         self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
         # the same for assignments that run in turns: groups before which a turn begins
         self._turns: dict[int, list[int]] = {}
-        # seconds that an assignment waits for the part of its inputs that it alone reads
-        self._waits: dict[int, float] = {}
+        self._inputs: dict[int, _Inputs] = {}  # of the first ranges of a device, by assignment
         self._known: dict[tuple[int, int, int, int], float] = {}  # of a range: node, device, groups, first one
         self._first_writer: dict[int, int] = {}
         for node, task in enumerate(problem.graph.nodes):
@@ -107,7 +125,7 @@ class _Cutter:
             for low, high in pairwise(bounds):
                 start, end = a.start + each * low, a.start + each * high
                 out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
-                if turn := sum(low >= at for at in self._turns.get(i, ())):
+                if turn := _turn(low, self._turns.get(i, ())):
                     turns[a.node, a.first + low] = turn
         return Pipelined(replace(self._plan, assignments=tuple(out), events=()), turns)
 
@@ -120,9 +138,10 @@ class _Cutter:
         split = self._problem.splits.get(a.node)
         return split if split is not None and split.merge == "none" and split.dimension == a.dimension else None
 
-    def _seconds(self, index: int) -> float:
+    def _seconds(self, index: int, low: int = 0, high: int = 0) -> float:
+        """Return the seconds of an assignment, or of its groups from ``low`` to ``high``."""
         a = self._plan.assignments[index]
-        asked = a.node, a.device, 0 if a.dimension is WHOLE else a.groups, a.first
+        asked = a.node, a.device, 0 if a.dimension is WHOLE else high - low or a.groups, a.first + low
         if asked not in self._known:
             self._known[asked] = self._problem.range_seconds(*asked)
         return self._known[asked]
@@ -133,6 +152,29 @@ class _Cutter:
         launch, devices = self._problem.estimates.launch, self._problem.machine.indices
         whole = {a.node for a in self._plan.assignments if a.dimension is WHOLE and a.device != ON_HOST}
         return [[launch(n, d) for d in devices] if n in whole else [] for n in range(len(self._problem.graph))]
+
+    def _end_of(self, parts: Sequence[_Part], results: Mapping[int, Collection[BufferKey]] = NONE) -> float:
+        """Return the seconds in which parts of ranges end, one after another on one device: each runs when its inputs
+        have arrived, and then its ``results`` (by assignment) are transferred to the host, while the next ones arrive
+        and run."""
+        transfer, devices = self._problem.estimates.transfer, self._problem.machine.devices
+        first = self._inputs.get(parts[0].assignment)
+        arrived, computed, left = first.wait - first.link if first is not None else 0.0, 0.0, 0.0
+        for index, low, high in parts:
+            a = self._plan.assignments[index]
+            for nbytes, *ends in self._inputs[index].moves if index in self._inputs else ():
+                arrived += transfer(nbytes * (high - low) // a.groups, *ends)
+            computed = max(computed, arrived) + self._seconds(index, low, high)
+            for nbytes in self._written(index, low, high, results.get(index, ())):
+                left = max(left, computed) + transfer(nbytes, devices[a.device].memory, HOST)
+        return max(computed, left)
+
+    def _written(self, index: int, low: int, high: int, wanted: Collection[BufferKey]) -> list[int]:
+        """Return the bytes of each ``wanted`` buffer that some groups of an assignment write."""
+        a, buffers = self._plan.assignments[index], self._problem.graph.buffers
+        slices = self._problem.splits[a.node].slices if wanted else {}
+        bounds = [slices[key].bounds(a.first + low, high - low, buffers[key].nbytes) for key in wanted]
+        return [until - begin for begin, until in bounds]
 
     # inputs
 
@@ -160,16 +202,27 @@ class _Cutter:
             fit, gain = timeline.fit(a.node, device, a.first, count, not_before=free), 0.0
             if split is not None:
                 arrived = timeline.arrival([part for part in needs if part[0] not in split.slices], device, [], [])
-                wait = self._waits[i] = fit.start - max(free, arrived)
-                shorter = min(wait, fit.end - fit.start)
-                if self._pays(shorter):  # a wait too short as a whole is too short in part
-                    link = sum([m.end - m.start for m, *_ in fit.hops if m.buffer in split.slices])
-                    sizes = self._sizes(i, fit.end - fit.start, link)
-                    if self._pays(shorter * (1.0 - sizes[0])):
-                        gain = shorter * (1.0 - sizes[0])
-                        self._cuts.setdefault(i, set()).update(_ends(sizes, a.groups))
+                wait = fit.start - max(free, arrived)
+                moves = [m for m, *_ in fit.hops if m.buffer in split.slices]
+                link = sum([m.end - m.start for m in moves])
+                self._inputs[i] = _Inputs([(m.nbytes, m.source, m.target) for m in moves], link, wait)
+                if self._pays(min(wait, fit.end - fit.start)):  # a wait too short as a whole is too short in part
+                    gain = self._cut_inputs(i, fit.end - fit.start, link)
             free = fit.end - gain
             timeline.complete(a.node, [timeline.take(fit._replace(start=fit.start - gain, end=free))])
+
+    def _cut_inputs(self, index: int, seconds: float, link: float) -> float:
+        """Cut a range so that it ends first, if that pays. Return the seconds that it ends earlier."""
+        groups = self._plan.assignments[index].groups
+        cuts = [_ends(sizes, groups) for sizes in self._sizes(index, seconds, link)]
+        if not cuts:
+            return 0.0
+        took = [self._end_of(_in_order({index: groups}, {index: ends}, {})) for ends in cuts]
+        gain = self._end_of([_Part(index, 0, groups)]) - min(took)
+        if not self._pays(gain):
+            return 0.0
+        self._cuts[index] = {*cuts[took.index(min(took))]}
+        return gain
 
     def _is_made_elsewhere(self, timeline: Timeline, node: int, key: BufferKey, low: int, high: int) -> bool:
         """Return whether nodes before a node write bytes of a buffer, and not all of these are placed."""
@@ -191,22 +244,28 @@ class _Cutter:
         graph = self._problem.graph
         readers = [task for n in graph.successors[a.node] if isinstance(task := graph.nodes[n], HostTask)]
         wanted = {k for k in graph.nodes[a.node].writes if any(k in task.reads for task in readers)}
-        nbytes = 0
-        for key in wanted:
-            low, high = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
-            nbytes += high - low
+        nbytes = sum(self._written(last, 0, a.groups, wanted))
         if not nbytes:
             return
         leaves = self._problem.estimates.transfer(nbytes, self._problem.machine.devices[device].memory, HOST)
         chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
         computes = sum(self._seconds(i) for i in chain)
-        arrives = sum(self._waits.get(i, 0.0) for i in chain)  # inputs arrive turn by turn as well
-        stages = sorted((arrives, computes, leaves))
-        sizes = self._sizes(last, max(arrives, computes), leaves)[::-1]
-        if self._pays((stages[0] + stages[1]) * (1.0 - sizes[-1])):
-            for i, ends in self._chain(line, _ends(sizes, a.groups), leaves).items():
-                self._cuts.setdefault(i, set()).update(ends)
-                self._turns[i] = ends
+        # inputs arrive turn by turn as well
+        arrives = sum(self._inputs[i].wait for i in chain if i in self._inputs)
+        if not self._pays(sum(sorted((arrives, computes, leaves))[:2])):
+            return  # the most that can be hidden
+        most, best = -math.inf, None
+        for sizes in self._sizes(last, max(arrives, computes), leaves):
+            turns = self._chain(line, _ends(sizes[::-1], a.groups), leaves)
+            groups = {i: self._plan.assignments[i].groups for i in sorted(turns)}
+            before = self._end_of(_in_order(groups, self._cuts, {}), {last: wanted})
+            for cuts in (turns, {i: {*ends, *self._cuts.get(i, ())} for i, ends in turns.items()}):
+                gain = before - self._end_of(_in_order(groups, cuts, turns), {last: wanted})
+                if gain > most:
+                    most, best = gain, (cuts, turns)
+        if best is not None and self._pays(most):
+            self._cuts.update((i, {*ends}) for i, ends in best[0].items())
+            self._turns.update(best[1])
 
     def _chain(self, line: Sequence[int], ends: list[int], leaves: float) -> dict[int, list[int]]:
         """Return where the last ranges are cut, by assignment. The last one is cut as given. Those before it are cut so
@@ -249,9 +308,9 @@ class _Cutter:
 
     # sizes of parts
 
-    def _sizes(self, index: int, seconds: float, link: float) -> list[float]:
-        """Return the sizes of the parts of a range, the smallest first: each is computed while the next is transferred.
-        No part is so small that compute units are idle."""
+    def _sizes(self, index: int, seconds: float, link: float) -> Iterator[list[float]]:
+        """Yield sizes of the parts of a range, the smallest first: each is computed while the next is transferred. No
+        part is so small that compute units are idle."""
         a = self._plan.assignments[index]
         task = self._problem.graph.nodes[a.node]
         assert isinstance(task, Launch)
@@ -265,11 +324,22 @@ class _Cutter:
             least = sizes[0] * a.groups / split.groups
             fills = share_of(task.work_items * least, groups * least, device) >= 1.0
             if (sizes[0] >= SMALLEST * 0.99 or number == 2) and fills and sizes[0] * a.groups >= 1.0:
-                return sizes
-        return [1.0]
+                yield sizes
 
     def _pays(self, gain: float) -> bool:
         return gain > PLANNING.worth * self._problem.handover
+
+
+def _in_order(
+    groups: Mapping[int, int], cuts: Mapping[int, Collection[int]], turns: Mapping[int, Sequence[int]]
+) -> list[_Part]:
+    """Return the parts of assignments of so many ``groups`` in the order in which they run: turn by turn."""
+    parts = [_Part(i, *ends) for i, n in groups.items() for ends in pairwise(sorted({0, n, *cuts.get(i, ())}))]
+    return sorted(parts, key=lambda part: (_turn(part.low, turns.get(part.assignment, ())), part))
+
+
+def _turn(low: int, begins: Sequence[int]) -> int:
+    return sum(low >= at for at in begins)
 
 
 def _ends(sizes: Sequence[float], groups: int) -> list[int]:

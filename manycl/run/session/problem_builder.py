@@ -98,6 +98,7 @@ def problem_of(
         spills=True,
         away=devices.away,
         merging=data.merging,
+        as_planned=data.as_planned,
         demanded=devices.demanded,
     )
 

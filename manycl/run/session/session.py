@@ -69,6 +69,8 @@ class Session:
     ``merging``: when results of launches' parts are written to the host's memory (None: MANYCL_MERGING, else chosen
     automatically).
 
+    ``as_planned``: static plans run as they are, without further cuts (:class:`manycl.plan.problem.Problem`).
+
     A session is not for several threads at once: a lock lets one run in at a time.
     """
 
@@ -80,6 +82,7 @@ class Session:
         remember: bool | None = None,
         serve: bool | None = None,
         merging: Merging | None = None,
+        as_planned: bool = False,
     ) -> None:
         flags.check()
         self.debug = flags.debug()
@@ -88,7 +91,7 @@ class Session:
         events = DeviceEvents((d.name for d in everything.devices), left)
         self.models = Models(remember)
         self.devices = DeviceSet(everything, opened, events, self.models, profile)
-        self.data = SessionData(self.devices, merging or cast("Merging", flags.merging()))
+        self.data = SessionData(self.devices, merging or cast("Merging", flags.merging()), as_planned)
         self.backend = self.devices.backend
         self.directory, self.buffers = self.data.directory, self.data.buffers
         self.check_open = self.devices.check_open

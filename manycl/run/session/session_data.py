@@ -14,11 +14,13 @@ from manycl.utilities.kept import PLANS
 
 
 class SessionData:
-    """The data on ``devices``. ``merging``: when results of launches' parts are written to the host's memory."""
+    """The data on ``devices``. ``merging``: when results of launches' parts are written to the host's memory;
+    ``as_planned``: static plans run as they are (:class:`manycl.plan.problem.Problem`)."""
 
-    def __init__(self, devices: DeviceSet, merging: Merging) -> None:
+    def __init__(self, devices: DeviceSet, merging: Merging, as_planned: bool = False) -> None:
         memory = devices.backend.memory
         self.merging: Merging = merging
+        self.as_planned = as_planned
         self.directory = Directory(memory.name)
         self.buffers = Buffers(devices, self.directory)
         self.steps = LoweringCache(memory, self.buffers.discard)

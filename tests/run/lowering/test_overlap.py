@@ -10,11 +10,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.analysis import parse_program
+from manycl.errors import DeviceError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
@@ -28,7 +29,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.lowering import pipelining
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.pipelining import overlapped
-from manycl.run.simulation.foresee import foresee, with_times
+from manycl.run.simulation.foresee import directory_of, foresee, with_times
 from tests.run.chaos.test_divided_chaos import launch
 from tests.run.test_divided_plans import APPLICATIONS, DEVICES, on_one_device, random_cuts
 
@@ -151,6 +152,50 @@ def test_nothing_is_cut_for_less_than_a_handover() -> None:
     assert overlapped(p, plan).plan is plan
 
 
+class Latencies(Times):
+    """Each transfer takes so many seconds more; kernels and links are ``faster`` than those of ``Times``."""
+
+    def __init__(self, graph: Graph, latency: float, kernels: float, links: float) -> None:
+        super().__init__(graph)
+        self._latency, self._kernels, self._links = latency, kernels, links
+
+    def launch(self, node: int, device: int) -> float:
+        return super().launch(node, device) / self._kernels
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return 0.0 if source == target else self._latency + super().transfer(nbytes, source, target) / self._links
+
+
+@given(
+    st.lists(st.sampled_from(["table", "twice", "stencil"]), min_size=1, max_size=3),
+    st.floats(0.0, 1.0),
+    st.floats(0.1, 10.0),
+    st.floats(0.1, 10.0),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_plan_takes_longer_in_parts(names: list[str], latency: float, kernels: float, links: float) -> None:
+    """The engine runs both. A stencil's ranges share rows, whose transfers the prediction does not know."""
+    p = problem(*names)
+    p = replace(p, estimates=Latencies(p.graph, latency, kernels, links))
+    plain = foresee(replace(p, as_planned=True), halves(p.graph)).makespan
+    more = 2 * latency * len(names) if "stencil" in names else 0.0
+    assert foresee(p, halves(p.graph)).makespan <= plain * 1.01 + more
+
+
+def test_as_planned_nothing_is_cut_or_turned_round() -> None:
+    p = problem("table", "twice", "stencil")
+    plan = halves(p.graph)
+    asked = [(a.device, a.node, a.first, a.groups) for a in plan.assignments]
+
+    def ran(p: Problem) -> list[tuple[int, int, int, int]]:
+        lowered = lower(p, plan, directory_of(p))
+        steps = [(a.device, lowered.step(a.node)) for a in lowered.plan.assignments]  # type: ignore[union-attr]
+        return [(device, step.node, step.first, step.groups) for device, step in steps]
+
+    assert ran(replace(p, as_planned=True)) == asked
+    assert len(ran(p)) > len(asked), "else nothing is shown"
+
+
 def test_turns_of_one_device_do_not_wait_for_those_of_another() -> None:
     """A stencil's range reads a row that the other device makes at the same time."""
     p = problem("table", "stencil")
@@ -252,6 +297,7 @@ def test_parts_give_the_bits_of_one_device(queue: mc.Queue, build: object) -> No
 def test_what_is_cut_follows_where_data_are(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is kept is lowered again when data that were there have to come from the host again."""
     monkeypatch.setattr("manycl.run.lowering.pipelining._Cutter._pays", lambda self, gain: gain > 0.0)
+    monkeypatch.setattr("manycl.run.lowering.pipelining._Cutter._end_of", lambda self, parts: 1.0 / len(parts))
     count = 1 << 12
     program = mc.Program(
         "kernel void up(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)] + 1; }"
@@ -268,6 +314,24 @@ def test_what_is_cut_follows_where_data_are(queue: mc.Queue, monkeypatch: pytest
         numbers.append(len(queue.session.run(graph, plan).ranges(0)))
         assert (y.get() == (0 if turn == 1 else turn) + 1).all()
     assert numbers[0] == numbers[2] == numbers[3] > numbers[1] == 1
+
+
+@pytest.mark.usefixtures("always")
+def test_a_queue_runs_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    count = 1 << 12
+    with mc.Queue(DEVICES, as_planned=True) as queue:
+        program = mc.Program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }")
+        x = queue.array(np.arange(count, dtype=np.int32))
+        with queue.prepare() as prepared:
+            program.up(queue, (count,), (16,), x)
+        half = count // 32
+        ranges = tuple(Assignment(0, d, 0, 0.0, 0.0, 0, half * d, half) for d in range(2))
+        result = queue.session.run(prepared.graph, Plan(ranges, "halves", queue.devices, 0.0))
+        assert sorted((e.first, e.groups) for e in result.trace.kernels()) == [(0, half), (half, half)]
+        assert (x.get() == np.arange(count) + 1).all()
+        with pytest.raises(DeviceError, match="as_planned=False"):
+            mc.Queue(session=queue.session, as_planned=False)
 
 
 @given(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5), st.integers(1, 200))
