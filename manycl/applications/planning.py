@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from manycl import flags
 from manycl.applications.application import Application
@@ -15,6 +15,7 @@ from manycl.model.history.measured import on_machine
 from manycl.model.history.store import Store
 from manycl.plan.problem import Problem, queue_counts
 from manycl.plan.splitting import Splits
+from manycl.run.simulation.foresee import directory_of, foreseeing
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +70,6 @@ def problem_of(
         splits=Splits(graph, frozenset(device.kind for device in place.machine.devices)),
         as_planned=as_planned,
     )
+    if place.machine.memories > 1:  # elsewhere the engine adds nothing to a plan
+        problem = replace(problem, foresee=foreseeing(problem, directory_of(problem)))
     return problem, estimates

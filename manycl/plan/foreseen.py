@@ -2,7 +2,7 @@
 
 A policy's own estimate leaves out what the engine does beside the plan: parts of ranges that overlap transfers,
 transfers that the policy did not think of, the time of enqueuing. A simulation has all that, but takes milliseconds: it
-pays for graphs that run again and again.
+pays for graphs that run again and again, and for those that take long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def how_many(problem: Problem, makespan: float) -> int:
     if problem.foresee is None or not problem.splits:
         return 0
     cells = max(1, len(problem.graph) * len(problem.machine.devices))
-    worth = min(PLANNING.most, PLANNING.foreseen_runs * makespan) / PLANNING.planned_cell
+    runs = PLANNING.foreseen_runs if problem.repeated else PLANNING.share
+    worth = min(PLANNING.most, runs * makespan) / PLANNING.planned_cell
     return min(PLANNING.foreseen, int(worth / cells))
 
 

@@ -36,7 +36,7 @@ class Stage:
 @settings(max_examples=60)
 def test_balance_takes_the_plan_that_is_foreseen_to_be_the_best(p: Problem) -> None:
     stage = Stage()
-    plan = find("balance").plan(replace(p, foresee=stage))  # type: ignore[union-attr]
+    plan = find("balance").plan(replace(p, repeated=2, foresee=stage))  # type: ignore[union-attr]
     verify(replace(plan, foreseen=False, makespan=max(a.end for a in plan.assignments)), p.graph, p.machine, p)
     if not p.splits:
         assert not stage.plans
@@ -52,12 +52,26 @@ def test_large_graphs_are_not_foreseen() -> None:
     assert foreseen.how_many(replace(p, foresee=None), 1.0) == 0
     assert foreseen.how_many(replace(p, splits={}), 1.0) == 0
     assert foreseen.how_many(p, 1e-6) == 0, "not for as long as it takes to run"
+    assert foreseen.how_many(p, 1e-3) == 0 < foreseen.how_many(replace(p, repeated=2), 1e-3), "that pays for many runs"
 
     class Large:
         def __len__(self) -> int:
             return 10**6
 
     assert foreseen.how_many(replace(p, graph=Large()), 1e6) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("phase", ["coarse", "fine"])
+def test_mkmd_takes_the_phase_that_the_engine_ends_first(phase: str) -> None:
+    """By its own times both are near each other; a graph that runs once is foreseen if it takes long."""
+    p = one(0.0, (1.0, 10.0))
+
+    def foresee(plan: Plan) -> Plan:
+        return replace(plan, makespan=0.5 if plan.details["phase"] == phase else 0.9, foreseen=True)
+
+    plan = find("mkmd").plan(replace(p, foresee=foresee))  # type: ignore[union-attr]
+    assert plan.details["phase"] == phase
+    assert find("mkmd").plan(p).details["phase"] == "fine"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("divided", [False, True])

@@ -70,7 +70,7 @@ class Auto:
         begin = _begin(problem, budget)
         answers = _Answers(problem, begin.best)
         left = begin.left
-        for candidate in _candidates(begin, left, problem.foresee is not None):
+        for candidate in _candidates(begin, left, _foresees(problem)):
             if answers.best is None or candidate.seconds <= left:
                 left -= candidate.seconds
                 answers.ask(candidate)
@@ -195,10 +195,10 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     """Return the splits of the nodes that are worth it, None where the analysis is not affordable yet; empty where
     there is one device only, and no link that could transfer meanwhile for long."""
     devices = problem.machine.devices
-    if len(devices) == 1 and (problem.foresee is None or _moving(problem) <= PLANNING.hidden * makespan):
+    if len(devices) == 1 and (not _foresees(problem) or _moving(problem) <= PLANNING.hidden * makespan):
         return {}
     # where the engine foresees plans, it may show that dividing short kernels pays (data stay in place)
-    least = PLANNING.worth * problem.handover if problem.foresee is None else 0.0
+    least = 0.0 if _foresees(problem) else PLANNING.worth * problem.handover
     bring = _bringing(problem)
     nodes = problem.graph.nodes
     may = [n for n, task in enumerate(nodes) if isinstance(task, Launch) and table.allowed[n]]
@@ -215,6 +215,11 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     ):
         return None
     return {n: split for n in worth if (split := splits.get(n)) is not None}
+
+
+def _foresees(problem: Problem) -> bool:
+    """Return whether the engine foresees plans however short the graph is: one that runs again."""
+    return problem.foresee is not None and problem.repeated > 0
 
 
 def _moving(problem: Problem) -> float:

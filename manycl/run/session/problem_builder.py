@@ -53,7 +53,7 @@ def asked(
     problem = replace(problem, rival=rival)
     if repeated and devices.machine.memories > 1:
         problem = _without_unneeded(data, problem)
-    if repeated > 1 and devices.machine.memories > 1:  # before the graph has run, times are guesses
+    if repeated != 1 and devices.machine.memories > 1:  # before a repeated graph has run, times are guesses
         problem = replace(problem, foresee=foreseeing(problem, data.directory))
     if policy is None:
         name = flags.policy()

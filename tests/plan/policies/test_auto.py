@@ -168,7 +168,12 @@ def test_what_one_device_has_to_move_decides_whether_ranges_are_thought_of() -> 
         asked.clear()
         estimates = Affine([[1.0]], seconds)
         this = replace(
-            p, estimates=estimates, valid={key: frozenset({where})}, splits=Counted(p.splits), foresee=lambda plan: plan
+            p,
+            estimates=estimates,
+            valid={key: frozenset({where})},
+            splits=Counted(p.splits),
+            foresee=lambda plan: plan,
+            repeated=2,
         )
         planned(this, budget=10)
         assert bool(asked) == thinks, (seconds, where)

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
+from manycl.plan.foreseen import best_of
 from manycl.plan.options import Options
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, in_priority, in_ranges, look_up
@@ -213,4 +214,4 @@ class Mkmd:
             as_plan(problem, partition(problem, table, first), "mkmd", phase="fine"),
             as_plan(problem, first, "mkmd", phase="coarse"),
         )
-        return min(found, key=lambda plan: plan.makespan)
+        return best_of(problem, found)
