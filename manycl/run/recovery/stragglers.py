@@ -59,10 +59,10 @@ class StragglerDetection:
     @property
     def is_possible(self) -> bool:
         """True if the rest may be planned anew for a straggler: on devices that are alike, or where results may depend
-        on time."""
+        on time; not where a plan is to run as it is."""
         problem = self._problem
         there = [device for d, device in problem.machine.numbered() if d not in problem.away]
-        if len(there) < 2:
+        if len(there) < 2 or problem.as_planned:
             return False
         return not self._is_deterministic or (
             are_of_a_kind(there) and not any(isinstance(t, Launch) and t.versions for t in problem.graph.nodes)

@@ -136,8 +136,10 @@ class Simulated:
         *,
         is_planned_anew: bool = True,
         fallback: Fallback | None = None,
+        as_planned: bool = False,
     ) -> Result:
-        problem, watch = self.problem(self.graph), EventMonitor(self.events, self.machine)
+        problem = replace(self.problem(self.graph), as_planned=as_planned)
+        watch = EventMonitor(self.events, self.machine)
         backend: list[SimBackend] = []
 
         def lowering(given: Problem, plan: Plan | None, directory: Directory) -> Lowered:
@@ -248,6 +250,14 @@ def test_a_run_finds_by_itself_that_a_device_has_become_slower(factor: float) ->
     assert 0.999 * (moment + shared) <= result.seconds <= moment + reaction + shared
     assert result.seconds < moment + 0.8 * factor * left / 2, "no better than shares that stay"
     assert "d1 takes" in summarise(result.trace).text()
+
+
+def test_a_plan_that_is_to_run_as_it_is_stays_when_a_device_becomes_slower() -> None:
+    each, count = 0.04, 30
+    slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), 4.0, 0.1, inf),))
+    result = Simulated((each, each), count).run(disturbance=slow, as_planned=True)
+    assert run_history.REPLANNED not in result.details
+    assert {(e.node, e.groups) for e in result.trace.kernels()} == {(n, GROUPS // 2) for n in range(count)}
 
 
 def test_a_device_that_is_faster_again_has_more_again() -> None:
