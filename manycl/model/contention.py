@@ -1,11 +1,13 @@
 """Contention: how activities at the same time on a machine slow each other down.
 
 Three things are shared. A device's throughput, by kernels in several of its queues (``model/occupancy.py``); links, by
-transfers (``Estimates.slowdowns``), also by small ones beside a large one of the same link; and the host's memory
-(``Machine.host_bandwidth``), by transfers to and from it and by kernels of devices that compute in it: the contention
-of endpoints of MKMD (Section 5.2, Eq. 6 and Figure 6, where arriving and leaving data congest the processor). An
-activity that would draw more of it than there is gets a fair share (max-min fairness, as in ``model/transfer.py``).
-Planner (``plan/timeline/timing.py``) and simulator (``run/simulation/simulator.py``) both use this.
+transfers (``Estimates.slowdowns``), also by small ones beside a large one of the same link; and memories. The host's
+(``Machine.host_bandwidth``) is shared by transfers to and from it and by kernels of devices that compute in it: the
+contention of endpoints of MKMD (Section 5.2, Eq. 6 and Figure 6, where arriving and leaving data congest the
+processor). A device's own is shared by kernels in several of its queues, where the host's is described. An activity
+that would draw more of a memory than there is gets a fair share (max-min fairness, as in ``model/transfer.py``).
+Planner (``plan/timeline/timing.py``) and simulator (``run/simulation/simulator.py``) both use this, the planner for the
+host's memory alone.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from manycl.model.estimates import Ends, Estimates, for_each_byte
 
 class Use(NamedTuple):
     """The use of shared resources beside the device: ``ends`` of a transfer; ``draws``: bytes per second that an
-    activity reads from and writes to the host's memory when alone; ``most``: bytes per second that a transfer puts on
-    its link at most (infinite: all that the link carries)."""
+    activity reads from and writes to a ``memory`` when alone; ``most``: bytes per second that a transfer puts on its
+    link at most (infinite: all that the link carries)."""
 
     ends: Ends | None = None
     draws: float = 0.0
     most: float = math.inf
+    memory: int = HOST
 
 
 NOTHING = Use()
@@ -54,9 +57,10 @@ class Contention:
         self._estimates = estimates
         self._links = estimates.contended or not in_turn
         self._capacities: dict[Ends, float] = {}  # bytes per second of links, as far as they were asked for
-        self.host_bandwidth = machine.host_bandwidth
         self.limited = machine.host_bandwidth < math.inf
-        """True if the host's memory is a limit."""
+        """True if memories are a limit: the host's is described."""
+        self._carries = {device.memory: device.bandwidth for device in machine.devices}
+        self._carries[HOST] = machine.host_bandwidth
         self.anything = self._links or self.limited
 
     def use(self, ends: Ends | None, nbytes: float, seconds: float, in_turn: bool = True) -> Use:
@@ -67,9 +71,9 @@ class Contention:
         most = math.inf if in_turn or seconds <= 0.0 else nbytes / seconds
         return Use(ends, draws, most) if ends is not None and self._links else Use(None, draws)
 
-    def draws(self, nbytes: float, seconds: float) -> float:
-        """Return the bytes per second that it draws of the host's memory."""
-        return min(self.host_bandwidth, nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
+    def draws(self, nbytes: float, seconds: float, memory: int = HOST) -> float:
+        """Return the bytes per second that it draws of a memory, by default the host's."""
+        return min(self._carries[memory], nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
 
     def slowdowns(self, uses: Sequence[Use]) -> list[float]:
         """Return how many times longer than alone each activity takes while all of them go on."""
@@ -81,8 +85,11 @@ class Contention:
             for (i, *_), slower in zip(moving, slow(ends, most), strict=True):
                 out[i] = slower
         if self.limited:
-            found = shared([u.draws / slower for u, slower in zip(uses, out, strict=True)], self.host_bandwidth)
-            out = [a * b for a, b in zip(out, found, strict=True)]
+            for memory in dict.fromkeys(u.memory for u in uses):
+                here = [i for i, u in enumerate(uses) if u.memory == memory]
+                found = shared([uses[i].draws / out[i] for i in here], self._carries[memory])
+                for i, slower in zip(here, found, strict=True):
+                    out[i] *= slower
         return out
 
     def _slowed_on_links(self, ends: Sequence[Ends], most: Sequence[float]) -> list[float]:

@@ -81,8 +81,8 @@ class Problem:
     early.
 
     ``as_planned``: a static plan runs as it is: its ranges are not cut further, nor put in another order, no launch
-    runs in depth, no share moves that the policy has not made ``movable``, and the rest is not planned anew for a device
-    that has become slower. Only what does not fit into a memory at once is cut.
+    runs in depth, no share moves that the policy has not made ``movable``, and a device that becomes slower changes
+    nothing. Only what does not fit into a memory at once is cut.
     """
 
     graph: Graph

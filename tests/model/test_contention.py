@@ -75,6 +75,15 @@ def test_links_come_first() -> None:
     assert contention(links=True).slowdowns(uses) == [2.0, 2.0, 1.0]
 
 
+def test_kernels_in_several_queues_share_the_memory_of_their_device() -> None:
+    """Each would draw all that it carries; the host's memory, and another device's, are others."""
+    gpus = tuple(Device(f"gpu{m}", "gpu", memory=m, bandwidth=10.0) for m in (1, 2))
+    both = Contention(Machine(gpus, host_bandwidth=99.0), Links())
+    mine, other = (Use(None, both.draws(20.0, 1.0, m), memory=m) for m in (1, 2))
+    assert mine.draws == 10.0
+    assert both.slowdowns([mine, mine, other, both.use(None, 90.0, 1.0)]) == [2.0, 2.0, 1.0, 1.0]
+
+
 def test_what_does_not_wait_for_its_turn_leaves_what_its_latency_leaves() -> None:
     """A byte a second. 3 bytes in 12 s beside a transfer that would have the whole link."""
     shares = Contention(Machine((Device("gpu0", "gpu", memory=1),)), Links(), in_turn=False)

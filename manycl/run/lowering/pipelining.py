@@ -53,7 +53,7 @@ class _Inputs(NamedTuple):
     wait: float
 
 
-class _Part(NamedTuple):
+class _RangePart(NamedTuple):
     """The groups of an assignment (index) from ``low`` to ``high``, counted from its first one."""
 
     assignment: int
@@ -153,7 +153,7 @@ class _Cutter:
         whole = {a.node for a in self._plan.assignments if a.dimension is WHOLE and a.device != ON_HOST}
         return [[launch(n, d) for d in devices] if n in whole else [] for n in range(len(self._problem.graph))]
 
-    def _end_of(self, parts: Sequence[_Part], results: Mapping[int, Collection[BufferKey]] = NONE) -> float:
+    def _end_of(self, parts: Sequence[_RangePart], results: Mapping[int, Collection[BufferKey]] = NONE) -> float:
         """Return the seconds in which parts of ranges end, one after another on one device: each runs when its inputs
         have arrived, and then its ``results`` (by assignment) are transferred to the host, while the next ones arrive
         and run."""
@@ -218,7 +218,7 @@ class _Cutter:
         if not cuts:
             return 0.0
         took = [self._end_of(_in_order({index: groups}, {index: ends}, {})) for ends in cuts]
-        gain = self._end_of([_Part(index, 0, groups)]) - min(took)
+        gain = self._end_of([_RangePart(index, 0, groups)]) - min(took)
         if not self._pays(gain):
             return 0.0
         self._cuts[index] = {*cuts[took.index(min(took))]}
@@ -332,9 +332,9 @@ class _Cutter:
 
 def _in_order(
     groups: Mapping[int, int], cuts: Mapping[int, Collection[int]], turns: Mapping[int, Sequence[int]]
-) -> list[_Part]:
+) -> list[_RangePart]:
     """Return the parts of assignments of so many ``groups`` in the order in which they run: turn by turn."""
-    parts = [_Part(i, *ends) for i, n in groups.items() for ends in pairwise(sorted({0, n, *cuts.get(i, ())}))]
+    parts = [_RangePart(i, *ends) for i, n in groups.items() for ends in pairwise(sorted({0, n, *cuts.get(i, ())}))]
     return sorted(parts, key=lambda part: (_turn(part.low, turns.get(part.assignment, ())), part))
 
 

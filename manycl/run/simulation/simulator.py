@@ -125,7 +125,7 @@ class SimBackend:
         self._contention = Contention(machine, estimates, in_turn=machine.memories == 1)
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
-        self._graph = graph
+        self._graph, self._queues = graph, queues
         if not goes_on:
             self._clock = VirtualClock(self._start)
             self._happening = deque(self._disturbance.happening)
@@ -332,10 +332,11 @@ class SimBackend:
         memory = self.machine.devices[command.device].memory
         if isinstance(command, Run):
             traffic = self._estimates.traffic
-            if memory != HOST or not self._contention.limited:
+            is_shared = memory == HOST or self._queues[command.device] > 1
+            if not self._contention.limited or not is_shared:
                 return NOTHING
             nbytes = sum(traffic(node, command.device) for node in nodes_of(command))
-            return self._contention.use(None, nbytes, seconds)
+            return Use(None, self._contention.draws(nbytes, seconds, memory), memory=memory)
         nbytes = self._graph.buffers[command.buffer].nbytes
         if command.source == command.target:
             return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)

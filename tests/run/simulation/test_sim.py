@@ -151,6 +151,30 @@ def test_a_link_makes_one_transfer_at_a_time_in_each_direction() -> None:
     assert found[keys[3]] == (0.0, 2.0)
 
 
+@pytest.mark.parametrize("bandwidth", [16.0, 12.0, 8.0])
+def test_kernels_at_the_same_time_draw_no_more_of_a_memory_than_it_carries(bandwidth: float) -> None:
+    """Three of 8 bytes each, of 2, 1 and 4 seconds alone, in queues of their own, which the device has room for."""
+
+    class Traffic(Seconds):
+        def traffic(self, node: int, device: int) -> float:
+            return 8.0
+
+    seconds = [2.0, 1.0, 4.0]
+    gpu = replace(GPU, bandwidth=bandwidth, compute_units=8)
+    p = Problem(apart(3), Machine((gpu,), host_bandwidth=100.0), Traffic(seconds), (3,), {}, handover=0.0)
+    members = tuple(Assignment(n, 0, n, 0.0, 0.0) for n in range(3))
+    found = spans(simulate(p, Plan(members, "by hand", ("gpu0",), 0.0)))
+    # alone they draw 4, 8 and 2 bytes a second: of 12 the second gets 6, of 8 the first two get 3 each
+    assert (
+        found
+        == {
+            16.0: {0: (0, 2), 1: (0, 1), 2: (0, 4)},
+            12.0: {0: (0, 2), 1: (0, pytest.approx(4 / 3)), 2: (0, 4)},
+            8.0: {0: (0, pytest.approx(8 / 3)), 1: (0, pytest.approx(8 / 3)), 2: (0, 4)},
+        }[bandwidth]
+    )
+
+
 def test_host_tasks_wait_and_take_the_time_given() -> None:
     builder = GraphBuilder()
     x = builder.buffer(1)
