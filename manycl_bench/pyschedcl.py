@@ -31,6 +31,7 @@ from manycl.drivers.choice import open_devices
 from manycl.errors import DeviceError
 from manycl.graph.graph import Launch
 from manycl.machine import Device, Machine
+from manycl.plan.problem import HANDOVER
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.simulation.simulate import simulate
 from manycl.trace import Trace
@@ -80,11 +81,12 @@ class Settings:
 
 class Way(NamedTuple):
     """A policy with its options. ``cpu_heads``: so many heads on the slow device, the others on the fast one (None: no
-    preference)."""
+    preference). ``in_kernel_queues``: transfers are in the kernels' queues, in simulated runs."""
 
     policy: str
     cpu_heads: int | None = None
     options: tuple[tuple[str, str], ...] = ()
+    in_kernel_queues: bool = False
 
 
 EAGER, HEFT = Way("eager"), Way("heft")
@@ -198,9 +200,9 @@ class Simulated:
 
     def trace(self, way: Way, callback_delay: float | None = None) -> Trace:
         prefer(self.application, self.fast, self.slow, way.cpu_heads)
-        problem, _ = problem_of(self.application, self.place, {}, dict(way.options))
-        if callback_delay is not None:
-            problem = replace(problem, handover=callback_delay)
+        delay = HANDOVER if callback_delay is None else callback_delay
+        options, rides = dict(way.options), way.in_kernel_queues
+        problem, _ = problem_of(self.application, self.place, {}, options, handover=delay, in_kernel_queues=rides)
         return simulate(problem, way.policy)
 
 
@@ -229,10 +231,12 @@ def fast_and_slow(machine: Machine) -> tuple[Device, Device | None]:
     return fast, slow
 
 
-def clustering(bench: Bench, queues: int, cpu_heads: int) -> Way:
-    """All heads resident at once, ``queues`` command queues on the fast device and one on the other."""
+def clustering(bench: Bench, queues: int, cpu_heads: int, *, alone: bool = False) -> Way:
+    """All heads resident at once, ``queues`` command queues on the fast device and one on the other. ``alone``: one
+    head after another, and transfers in the queues of the kernels, as in the paper's Algorithm 1."""
     where = f"{bench.fast.name}:{queues}" + (f",{bench.slow.name}:1" if bench.slow else "")
-    return Way("clustering", cpu_heads, (("queues", where), ("resident", str(bench.heads))))
+    resident = 1 if alone else bench.heads
+    return Way("clustering", cpu_heads, (("queues", where), ("resident", str(resident))), in_kernel_queues=alone)
 
 
 def configurations(bench: Bench, settings: Settings) -> dict[tuple[int, int], Way]:
@@ -277,6 +281,7 @@ def several_queues(devices: str | None, settings: Settings, say: Say) -> list[di
                 alone = min((c for c in seconds if c[1] == 0), key=seconds.__getitem__)
                 ways = {"one": (1, 0), "several": alone, "best": best}
                 samples, how = compared(bench, {n: clustering(bench, *c) for n, c in ways.items()}, settings)
+                strict = _strict(bench, settings) if isinstance(bench, Simulated) else None
             finally:
                 bench.close()
             for of in how.values():
@@ -284,10 +289,18 @@ def several_queues(devices: str | None, settings: Settings, say: Say) -> list[di
             published = PUBLISHED_QUEUES.get(heads) if beta == 256 else None
             row: dict[str, Any] = {"heads": heads, "beta": beta, "several_queues": alone[0], "best_queues": best[0]}
             row |= {"best_cpu_heads": best[1], "published_speedup": published[0] / published[1] if published else None}
-            rows.append(row | {"how": how, "samples_ms": samples})
+            rows.append(row | {"how": how, "samples_ms": samples, "strict": strict})
             words = ", ".join(f"{h} {of['queues_speedup']:.2f}x" for h, of in how.items())
             say(f"queues: H={heads} beta={beta}: over one queue {words}")
     return rows
+
+
+def _strict(bench: Simulated, settings: Settings) -> dict[str, float]:
+    """Experiment 1 as Algorithm 1 has it, in milliseconds: one head after another on the fast device, transfers in the
+    kernels' queues; with one queue, and with the best number of them."""
+    took = {n: 1e3 * bench.trace(clustering(bench, n, 0, alone=True)).makespan for n in (1, *settings.queues)}
+    queues = min(took, key=took.__getitem__)
+    return {"one_ms": took[1], "several_ms": took[queues], "queues": queues, "speedup": took[1] / took[queues]}
 
 
 def against_others(devices: str | None, settings: Settings, say: Say) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import History
 from manycl.model.history.measured import on_machine
 from manycl.model.history.store import Store
-from manycl.plan.problem import Problem, queue_counts
+from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.splitting import Splits
 from manycl.run.simulation.foresee import directory_of, foreseeing
 
@@ -53,10 +53,13 @@ def problem_of(
     queues: Mapping[str, int],
     options: Mapping[str, str],
     as_planned: bool = False,
+    handover: float = HANDOVER,
+    in_kernel_queues: bool = False,
 ) -> tuple[Problem, ModelEstimates]:
     """What a policy is asked, with the application's initial contents on the host; and the problem's estimates.
-    ``queues`` by device name or kind, before the application's own; ``as_planned``: as of a :class:`Problem`. Raises
-    LaunchError for a launch that certainly leaves its buffers."""
+    ``queues`` by device name or kind, before the application's own; ``as_planned``, ``handover``,
+    ``in_kernel_queues``: as of a :class:`Problem`. Raises LaunchError for a launch that certainly leaves its
+    buffers."""
     graph = application.graph
     bounds.check(graph)
     estimates = ModelEstimates(graph, place.machine, place.history, exact=not place.here)
@@ -69,6 +72,8 @@ def problem_of(
         options=options,
         splits=Splits(graph, frozenset(device.kind for device in place.machine.devices)),
         as_planned=as_planned,
+        handover=handover,
+        in_kernel_queues=in_kernel_queues,
     )
     if place.machine.memories > 1:  # elsewhere the engine adds nothing to a plan
         problem = replace(problem, foresee=foreseeing(problem, directory_of(problem)))

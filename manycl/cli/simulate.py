@@ -66,6 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the noise (default 0)")
     text = "from a command's end until the host starts what waits for it elsewhere (default: measured, else 50us)"
     parser.add_argument("--callback-delay", metavar="TIME", help=text)
+    text = "same-queue: transfers are in the kernels' queues, as in a program with one queue (default: own-queues)"
+    parser.add_argument("--transfers", choices=["own-queues", "same-queue"], default="own-queues", help=text)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--trace", metavar="FILE.jsonl", help="save the trace, for manycl report")
     options.add_gantt(parser)
@@ -89,7 +91,13 @@ def run(args: argparse.Namespace) -> int:
     graph, machine = application.graph, place.machine
     late = HANDOVER if args.callback_delay is None else options.seconds(args.callback_delay, "--callback-delay")
     problem, estimates = problem_of(
-        application, place, options.queue_counts(args.queues), given, args.as_planned, handover=late
+        application,
+        place,
+        options.queue_counts(args.queues),
+        given,
+        args.as_planned,
+        handover=late,
+        in_kernel_queues=args.transfers == "same-queue",
     )
     disturbed = disturbance(args, machine, graph)
     planned: Plan | None = None

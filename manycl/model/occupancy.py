@@ -27,8 +27,14 @@ data-centre parts; fewer are needed where each has much to do, so small kernels 
 
 
 def share(launch: Launch, device: Device) -> float:
-    """Return the fraction of ``device`` that ``launch`` can use alone."""
-    return share_of(launch.work_items, work_groups(launch), device)
+    """Return the fraction of ``device`` that ``launch`` can use alone: on average over the waves of its work-groups, of
+    which the last one may leave a part of a GPU idle."""
+    groups, filled = work_groups(launch), share_of(launch.work_items, work_groups(launch), device)
+    if not groups or device.kind == "cpu" or filled < 1.0:
+        return filled
+    resident = max(1, ITEMS_PER_UNIT[device.kind] * groups // launch.work_items)
+    waves = groups / (resident * max(1, device.compute_units))
+    return waves / math.ceil(waves) if waves > 1.0 else 1.0
 
 
 def work_groups(launch: Launch) -> int:

@@ -83,6 +83,10 @@ class Problem:
     ``as_planned``: a static plan runs as it is: its ranges are not cut further, nor put in another order, no launch
     runs in depth, no share moves that the policy has not made ``movable``, and a device that becomes slower changes
     nothing. Only what does not fit into a memory at once is cut.
+
+    ``in_kernel_queues``: a transfer is in the queue of the launch that needs its bytes, in front of it, or of the one
+    that has made them, behind it, and not in a queue for transfers: what a program does that has one in-order queue for
+    a device (PySchedCL, Section 2 and its default configuration in Section 5).
     """
 
     graph: Graph
@@ -105,6 +109,7 @@ class Problem:
     merging: Merging = "automatic"
     demanded: frozenset[DeviceIndex] = frozenset()
     as_planned: bool = False
+    in_kernel_queues: bool = False
 
     def initial(self, key: BufferKey) -> tuple[Part, ...]:
         """Return where the contents of a buffer are at the start, part by part (none: they are undefined)."""

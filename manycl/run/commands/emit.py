@@ -361,7 +361,8 @@ class Emitter(Copies):
         else:
             device = self._lane_of(made)[0]
         writers = self._writers.get(key, [])
-        if made is not None and len(writers) == 1 and self._graph.buffers[key].nbytes < SMALL:
+        rides = self._problem.in_kernel_queues or self._graph.buffers[key].nbytes < SMALL
+        if made is not None and len(writers) == 1 and rides:
             writer = self._lane_of(writers[0])
             if writer[0] == device and self._newest.get(writer) == writers[0]:
                 queue = writer[1]
@@ -371,6 +372,8 @@ class Emitter(Copies):
         """Return the queue for the upload of a buffer for a launch in a queue: transfers that take long and are not due
         have a queue of their own, where they hold up nothing."""
         device, queue = lane
+        if self._problem.in_kernel_queues:
+            return queue
         is_small = self._graph.buffers[key].nbytes < SMALL
         if is_small and (self._queues[device] == 1 or (is_due and key in self._writers)):
             return queue
