@@ -101,8 +101,8 @@ half of them where that is as fast as the other.
 """
 STRICT = """\
 As the paper's Algorithm 1 has it: one head after another on the fast device, and transfers in the queues of the
-kernels, where one queue does everything in turn. What several queues gain then is what runs of one head's own kernels
-hide: transfers, and the last wave of work-groups, which leaves multiprocessors idle.
+kernels, where one queue does everything in turn. Several queues then hide transfers behind the head's own kernels, and
+kernels fill the last waves of each other's work-groups, which leave multiprocessors idle.
 """
 
 

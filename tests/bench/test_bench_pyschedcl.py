@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,20 @@ def test_late_callbacks_are_simulated(capsys: pytest.CaptureFixture[str]) -> Non
         took.append(json.loads(capsys.readouterr().out)["simulated_s"])
     assert took[1] > took[0] + 2e-3
     assert main([*words, "--callback-delay", "soon"]) != 0
+
+
+def test_one_queue_does_everything_in_turn() -> None:
+    """One head after another by one queue, with transfers in it: no command runs beside another, as in Figure 4; with
+    several queues some do."""
+    bench = pyschedcl.opened(None, 2, 256, Settings(machine="pyschedcl"))
+    assert isinstance(bench, pyschedcl.Simulated)
+    found = []
+    for queues in (1, 3):
+        trace = bench.trace(pyschedcl.clustering(bench, queues, 0, alone=True))
+        spans = sorted((e.start, e.end) for e in (*trace.kernels(), *trace.transfers()))
+        found.append(sum(max(0.0, end - start) for (_, end), (start, _) in itertools.pairwise(spans)))
+    assert found[0] == pytest.approx(0.0, abs=1e-9)
+    assert found[1] > 1e-4
 
 
 def test_the_eleventh_head_is_the_first_that_the_processor_takes() -> None:

@@ -140,7 +140,9 @@ def test_five_kernels_correct_the_next_guess_and_its_bar() -> None:
         (SLOW, 640, 64, 1.0),
         (SLOW, 2, None, 0.5),
         (FAST, 2048, 64, 0.1),
-        (FAST, 1 << 30, 64, 1.0),
+        (FAST, 20480, 64, 1.0),  # a wave
+        (FAST, 30720, 64, 0.75),  # one and a half, in the time of two
+        (FAST, 51200, 256, 2.5 / 3),
     ],
 )
 def test_share(device: Device, items: int, local: int | None, expected: float) -> None:
