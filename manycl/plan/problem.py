@@ -80,9 +80,9 @@ class Problem:
     ``demanded``: devices that have to be free soon whenever another process demands them, and whose launches cannot end
     early.
 
-    ``as_planned``: a static plan runs as it is: its ranges are not cut further, nor put in another order, no launch
-    runs in depth, no share moves that the policy has not made ``movable``, and a device that becomes slower changes
-    nothing. Only what does not fit into a memory at once is cut.
+    ``as_planned``: a static plan runs as it is: its ranges and transfers are not cut further, nor put in another order,
+    no launch runs in depth, no share moves that the policy has not made ``movable``, and a device that becomes slower
+    changes nothing. Only what does not fit into a memory at once is cut.
 
     ``in_kernel_queues``: a transfer is in the queue of the launch that needs its bytes, in front of it, or of the one
     that has made them, behind it, and not in a queue for transfers: what a program does that has one in-order queue for

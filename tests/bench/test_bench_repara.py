@@ -18,6 +18,7 @@ from manycl.graph.graph import Launch
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.plan import ON_HOST
+from manycl.plan.policy import find
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
 from manycl_bench import repara, repara_graphs
@@ -248,6 +249,26 @@ def test_the_stencils_plans_are_the_papers(machine: Machine) -> None:
         assert row["search_complete"]
         assert row["percentile"] >= 90
         assert row["best_ms"] <= row["ms"] <= min(row["alone_ms"].values())
+
+
+CASES = [("transitive closure", 128), ("S3D", 24), ("LUD", 1024), ("median filter", 1024), ("median filter", 4096)]
+
+
+@pytest.mark.parametrize("policy", ["balance", "mkmd"])
+@pytest.mark.parametrize(("name", "size"), CASES)
+def test_a_plan_takes_what_its_policy_says_if_it_is_to_run_as_planned(
+    name: str, size: int, policy: str, machine: Machine
+) -> None:
+    """Whole kernels and ranges; small transfers and large ones. By default the engine cuts and orders by itself."""
+    experiment = repara.EXPERIMENTS[name]
+    some = replace(machine, devices=machine.devices[: experiment.devices])
+    _, real = repara.problems(BENCHMARKS[name](size), some, experiment.profiled)
+    plan = find(policy).plan(real)  # type: ignore[union-attr]
+    assert simulate(replace(real, as_planned=True), plan).makespan == pytest.approx(plan.makespan, rel=1e-6)
+    if (name, size) == ("median filter", 4096):
+        assert simulate(real, plan).makespan < 0.8 * plan.makespan, "cuts that overlap large transfers"
+    if (name, size) == ("median filter", 1024):
+        assert simulate(real, plan).makespan == pytest.approx(plan.makespan), "none that cost a latency more"
 
 
 def test_words_of_table_3() -> None:

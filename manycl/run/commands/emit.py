@@ -8,6 +8,7 @@ first goes first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -40,6 +41,9 @@ class Emitter(Copies):
         self._queues = queues
         # by where a buffer is valid, where a node of the run wrote it, and where it is to go
         self._ways: dict[tuple[int, int, int], Route] = {}
+        # plans have transfers in queues of their own, however small
+        problem = subject.problem
+        self._small = math.inf if problem.in_kernel_queues else 0 if problem.as_planned else SMALL
         self._ahead = 0
         self._newest: dict[Lane, int] = {}  # by kernel queue, its last node
         self._going: dict[int, Lane] = {}
@@ -63,7 +67,7 @@ class Emitter(Copies):
         for turn in range(LOOK_AHEAD):  # all links begin
             for lane, line, until in lines:
                 if turn < until:
-                    self._look_ahead(line[turn], lane, SMALL)
+                    self._look_ahead(line[turn], lane, self._small)
         self._ahead = len(self.commands)
         self._keeper.begin(self._lines)
 
@@ -76,7 +80,7 @@ class Emitter(Copies):
                 until = turn + 1
         return until
 
-    def _look_ahead(self, node: int, lane: Lane, least: int = 0) -> None:
+    def _look_ahead(self, node: int, lane: Lane, least: float = 0) -> None:
         """Upload what a node needs and the host has had from the start, of buffers of at least ``least`` bytes, if no
         node before it changes them."""
         device, _ = lane
@@ -361,8 +365,7 @@ class Emitter(Copies):
         else:
             device = self._lane_of(made)[0]
         writers = self._writers.get(key, [])
-        rides = self._problem.in_kernel_queues or self._graph.buffers[key].nbytes < SMALL
-        if made is not None and len(writers) == 1 and rides:
+        if made is not None and len(writers) == 1 and self._graph.buffers[key].nbytes < self._small:
             writer = self._lane_of(writers[0])
             if writer[0] == device and self._newest.get(writer) == writers[0]:
                 queue = writer[1]
@@ -372,10 +375,9 @@ class Emitter(Copies):
         """Return the queue for the upload of a buffer for a launch in a queue: transfers that take long and are not due
         have a queue of their own, where they hold up nothing."""
         device, queue = lane
-        if self._problem.in_kernel_queues:
-            return queue
-        is_small = self._graph.buffers[key].nbytes < SMALL
-        if is_small and (self._queues[device] == 1 or (is_due and key in self._writers)):
+        is_small = self._graph.buffers[key].nbytes < self._small
+        rides = self._problem.in_kernel_queues or self._queues[device] == 1 or (is_due and key in self._writers)
+        if is_small and rides:
             return queue
         return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
 

@@ -120,8 +120,8 @@ class _Assembly:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}
         using: list[dict[BufferKey, BufferKey]] = []
         # in chunks, a part of what goes between devices is uploaded while the next part is downloaded
-        chunk = chunk_of(self.problem.machine) or CHUNK
-        cut = Cut(self.sizes, self.directory, chunk if len(own) > 1 else 0)
+        chunk = (chunk_of(self.problem.machine) or CHUNK) if len(own) > 1 and not self.problem.as_planned else 0
+        cut = Cut(self.sizes, self.directory, chunk)
         different = {id(drafts): drafts for drafts in self.drafts}
         every = {id(d.access): d.access for drafts in different.values() for d in drafts}
         for touched in every.values():  # ranges of many launches share accesses
