@@ -4,14 +4,16 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
 from manycl.errors import SpecificationError
+from manycl.graph.dependences import with_results
 from manycl.graph.graph import BufferKey, Graph
+from manycl.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,21 @@ class Application:
     tolerance: float = 1e-4
     parameters: Mapping[str, int | float] = field(default_factory=dict)
     iterate: Iterate | None = None
+
+    def read_after(self, turn: int) -> tuple[BufferKey, ...]:
+        """Return the buffers, as the graph names them, that the host reads after a repetition (1: the first, or the
+        only one): the outputs after the last one, and what the condition is given."""
+        iterate, outputs = self.iterate, [output.buffer for output in self.outputs]
+        if iterate is None:
+            return tuple(outputs)
+        asked = iterate.buffers if iterate.until is not None and turn % iterate.every == 0 else ()
+        swapped = dict((*iterate.swap, *((b, a) for a, b in iterate.swap)))  # when it has run
+        return tuple([swapped.get(key, key) for key in (*asked, *(outputs if turn == iterate.times else ()))])
+
+    def graph_with(self, results: Collection[BufferKey], machine: Machine) -> Graph:
+        """Return the graph with a node for results that the host reads behind it. There is none where all devices
+        compute in the host's memory."""
+        return with_results(self.graph, results) if results and machine.memories > 1 else self.graph
 
     @property
     def warnings(self) -> tuple[str, ...]:

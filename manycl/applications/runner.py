@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from manycl.applications.application import Application
 from manycl.applications.iterations import Iterations
 from manycl.applications.python_files import functions
 from manycl.errors import ResultError, RunError
-from manycl.graph.graph import BufferKey
+from manycl.graph.graph import BufferKey, Graph
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policies.classical.in_order import InOrder
@@ -113,13 +114,18 @@ class Runner:
             return self.iterations.run(policy, queues, options, progress)
         chosen = self._learners.find(policy, options)
         result = self.session.run(
-            self.application.graph,
+            self.graph,
             chosen,
             queues=queues,
             options=options,
             observers=(Counting(progress),) if progress is not None else (),
         )
         return told(chosen, result) if learns(chosen) else result
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph that runs, or runs first, with the results that the host reads then."""
+        return self.application.graph_with(self.application.read_after(1), self.session.machine)
 
     def reset(self) -> None:
         """Give every buffer that the graph writes its initial contents again."""

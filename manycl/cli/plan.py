@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     application = options.application(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
     problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given, args.as_planned)
-    graph = application.graph
+    graph = problem.graph
     begin = time.perf_counter()
     plan = plan_with(policy, problem)
     seconds = time.perf_counter() - begin
@@ -58,10 +58,12 @@ def run(args: argparse.Namespace) -> int:
         plan.save(args.save)
     options.draw(trace, args)
     if args.graph:
+        from manycl.graph.dependences import with_results
         from manycl.report.charts.graph_chart import chart, write_graph
 
         inputs = [key for key, places in problem.valid.items() if places]
-        write_graph(chart(graph, plan, inputs, [output.buffer for output in application.outputs]), args.graph)
+        drawn = with_results(application.graph, application.read_after(1))  # also where nothing has to be moved
+        write_graph(chart(drawn, plan, inputs), args.graph)
     summary, rests_on = summarise(trace), sources(trace, graph, place.machine, estimates)
     if args.json:
         record = {

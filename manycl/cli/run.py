@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         for turn in range(args.repeat):
             if turn:
                 runner.reset()
-            steps = len(application.graph) if application.iterate is None else application.iterate.times
+            steps = len(runner.graph) if application.iterate is None else application.iterate.times
             with Progress(steps, enabled=not args.quiet) as progress:
                 result = _one(runner, args, policy, progress)
             seconds.append(result.details.get("total_seconds", result.seconds))

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     name, given = ("", {}) if args.plan else options.policy(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
     application = options.application(args)
-    graph, machine = application.graph, place.machine
+    machine = place.machine
     late = HANDOVER if args.callback_delay is None else options.seconds(args.callback_delay, "--callback-delay")
     problem, estimates = problem_of(
         application,
@@ -99,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
         handover=late,
         in_kernel_queues=args.transfers == "same-queue",
     )
+    graph = problem.graph
     disturbed = disturbance(args, machine, graph)
     planned: Plan | None = None
     if args.plan:

@@ -1,15 +1,15 @@
-"""Copies and fills as nodes: made, and checked against the sizes of buffers. Pure."""
+"""Copies, fills and results as nodes: made, and checked against the sizes of buffers. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import LaunchError
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node, ResultTask
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,6 +27,11 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, what: Buffer | Place) -> Place:
         return what if isinstance(what, Place) else cls(what, 0, what.nbytes)
+
+    @property
+    def is_all(self) -> bool:
+        """True if it is all of its buffer."""
+        return self.nbytes == self.buffer.nbytes
 
     def check(self, name: str, which: str, offset: int, nbytes: int) -> None:
         """Raise LaunchError for bytes that it does not have."""
@@ -95,6 +100,15 @@ def read_task(source: BufferArg, out: Bytes, name: str = "read") -> HostTask:
         out[:] = data
 
     return HostTask(name, read, (source,), (source.key,), ())
+
+
+def result_task(keys: Sequence[BufferKey]) -> ResultTask:
+    """All that some buffers have, which the host will read."""
+    return ResultTask("results", _nothing, tuple(map(BufferArg, keys)), tuple(keys), ())
+
+
+def _nothing(*_: Bytes) -> None:
+    """The bytes only have to be there."""
 
 
 def write_task(target: BufferArg, data: Bytes, name: str = "write") -> HostTask:

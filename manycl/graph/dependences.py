@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from manycl.errors import GraphError
 from manycl.graph.access import COPIES, is_partial, touched
-from manycl.graph.copies import check_extent
+from manycl.graph.copies import check_extent, result_task
 from manycl.graph.graph import Buffer, BufferKey, Graph, Node
 from manycl.region import NOTHING, Region
 
@@ -86,11 +86,29 @@ class Batch:
         edges = tuple(found.predecessors)
         return Graph(self.nodes, self.buffers, edges, self.components, name, warnings, parts=parts)
 
+    def with_results(self, keys: Iterable[BufferKey]) -> Batch:
+        """With a node behind all others that the host's copies of these buffers are for, as far as nodes write them:
+        what the host will read is planned, moved and timed as a part of the graph. Of declared components it is one of
+        its own."""
+        wanted = tuple(keys)
+        written = {key for node in self.nodes for key in node.writes} if wanted else ()
+        results = [key for key in dict.fromkeys(wanted) if key in written]
+        if not results:
+            return self
+        alone = ((len(self.nodes),),) if self.components else ()
+        return replace(self, nodes=(*self.nodes, result_task(results)), components=(*self.components, *alone))
+
     def as_in(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
         """With the edges of a graph of the same signature (:mod:`manycl.graph.signature`) that has buffer b where this
         has ``keys[b]``."""
         parts = frozenset(map(keys.__getitem__, graph.parts))
         return Graph(self.nodes, self.buffers, graph.predecessors, self.components, parts=parts)
+
+
+def with_results(graph: Graph, keys: Iterable[BufferKey]) -> Graph:
+    """Return a graph with :meth:`Batch.with_results`."""
+    batch = Batch(graph.nodes, graph.buffers, dict(enumerate(graph.predecessors)), graph.components)
+    return batch.with_results(keys).graph(graph.name, graph.warnings)
 
 
 class GraphBuilder:

@@ -160,6 +160,13 @@ class HostTask:
 
 
 @dataclass(slots=True, eq=False)
+class ResultTask(HostTask):
+    """The results that the host will read: they are on the host when it is called, and nothing else is done (MKMD's
+    sink, Section 5.1; REPARA's final transfer, Algorithm 4; PySchedCL's isolated reads, Section 3). Made by
+    :mod:`manycl.graph.copies`."""
+
+
+@dataclass(slots=True, eq=False)
 class MemoryTask:
     """``nbytes`` bytes of a buffer (the first of ``args``) are written, from byte ``target_offset`` on; no kernel.
     ``reads``, ``writes``, ``overwrites``, ``device`` and ``rank`` as of a launch. Made by :mod:`manycl.graph.copies`,

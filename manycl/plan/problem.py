@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from manycl.errors import DeviceError, PolicyError
 from manycl.graph.access import is_partial, needed, touched
-from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node, ResultTask
 from manycl.graph.launch import beyond, work_group_size
 from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
@@ -343,6 +343,28 @@ class Problem:
             devices = self.machine.devices
             found = [p for p in places if devices[p[0]].memory == HOST or needed <= devices[p[0]].global_memory]
         return found if len(found) > 1 else []
+
+    @cached_property
+    def results(self) -> Mapping[int, tuple[BufferKey, ...]]:
+        """The buffers, by the node that writes each last, that the host reads when all has run; none where all devices
+        compute in the host's memory."""
+        found: dict[int, tuple[BufferKey, ...]] = {}
+        for task in self.graph.nodes if self.machine.memories > 1 else ():
+            for key in task.reads if isinstance(task, ResultTask) else ():
+                node = self.graph.last_writers[key]
+                found[node] = (*found.get(node, ()), key)
+        return found
+
+    def home_seconds(self, node: int, device: DeviceIndex, groups: int = 0) -> float:
+        """Return the seconds in which what a device has written of a node's results comes to the host: after all of the
+        node, or after a range of so many groups."""
+        seconds, memory = 0.0, self.machine.devices[device].memory
+        for key in self.results.get(node, ()) if memory != HOST else ():
+            nbytes = self.graph.buffers[key].nbytes
+            if groups and key in self.splits[node].slices:
+                nbytes = nbytes * groups // self.splits[node].groups
+            seconds += self.estimates.transfer(nbytes, memory, HOST)
+        return seconds
 
     @cached_property
     def contention(self) -> Contention:

@@ -8,7 +8,7 @@ import pytest
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import ManyclError
-from manycl.graph.dependences import GraphBuilder
+from manycl.graph.dependences import GraphBuilder, with_results
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.report.charts import graph_chart
@@ -36,14 +36,14 @@ def small() -> Graph:
 
 
 def test_what_passes_and_what_only_comes_after() -> None:
-    drawn = chart(small(), inputs=[0, 3], outputs=[1])
+    drawn = chart(with_results(small(), [1]), inputs=[0, 3])
     assert [(b.key, b.name, b.kind) for b in drawn.boxes] == [
         (-1, "inputs", "end"),
         (0, "one: k", "kernel"),
         (1, "k", "kernel"),
         (2, "three: k", "kernel"),
         (3, "look", "host"),
-        (4, "outputs", "end"),
+        (4, "results", "end"),
     ]
     assert set(drawn.arrows) == {
         Arrow(-1, 0, "a: 1.00 kB"),
@@ -74,11 +74,11 @@ def test_text_for_graphviz() -> None:
 
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_pictures_are_the_same_every_time(kind: str) -> None:
-    drawn = chart(small(), inputs=[0, 3], outputs=[1])
+    drawn = chart(with_results(small(), [1]), inputs=[0, 3])
     assert picture(drawn, kind) == picture(drawn, kind)
     if kind == "svg":
         text = picture(drawn, kind).decode()
-        assert all(f"<!-- {name} -->" in text for name in ("inputs", "one: k", "look", "outputs", "2.00 kB"))
+        assert all(f"<!-- {name} -->" in text for name in ("inputs", "one: k", "look", "results", "2.00 kB"))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -90,7 +90,7 @@ def test_every_dependence_is_an_arrow_and_every_arrow_leads_down(seed: int) -> N
         some = [tuple(chance.sample(buffers, chance.randint(0, min(2, len(buffers))))) for _ in range(2)]
         builder.add(launch(f"n{i}", *some) if chance.random() < 0.8 else HostTask(f"h{i}", print, (), *some))
     graph = builder.build()
-    drawn = chart(graph, inputs=buffers, outputs=buffers[:1])
+    drawn = chart(with_results(graph, buffers[:1]), inputs=buffers)
     edges = [(a.source, a.target) for a in drawn.arrows]
     assert set(graph.edges) <= set(edges)
     assert len(set(edges)) == len(edges)

@@ -154,18 +154,21 @@ class _Growing:
 
     def _choices(self, node: int, candidates: Sequence[DeviceIndex]) -> list[tuple[float, DeviceIndex, float, float]]:
         """Return, for each device, a lower bound of the node's end, the device, when its predecessors are known there
-        to have ended, and what leaving one of them must gain; the least bound first."""
+        to have ended, and what leaving one of them must gain, after which its results are on the host; the least
+        bound first."""
         end, heard, where, handover = self.end, self.heard, self._where, self._handover
         before, seconds, lanes = self._before[node], self._seconds[node], self._lanes
         out: list[tuple[float, DeviceIndex, float, float]] = []
+        is_result = node in self._problem.results
         for d in candidates:
-            ready, extra = self._floor, 0.0
+            ready, extra = self._floor, self._problem.home_seconds(node, d) if is_result else 0.0
+            leaves = extra + handover
             for p in before:
                 if where[p] == d:
                     known = end[p]
                 else:
                     known = heard[p]
-                    extra = handover
+                    extra = leaves
                 if known > ready:
                     ready = known
             lane = lanes[d]

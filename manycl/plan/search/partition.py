@@ -151,8 +151,11 @@ def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
     return shares
 
 
-def place_ranges(timeline: Timeline, node: int, slots: Sequence[Slot], shares: Sequence[int], home: int) -> float:
-    """Place a kernel in ranges, neighbours on one device side by side; return when it ends, in seconds.
+def place_ranges(
+    timeline: Timeline, node: int, slots: Sequence[Slot], shares: Sequence[int], home: DeviceIndex
+) -> float:
+    """Place a kernel in ranges, neighbours on one device side by side; return when it ends, and its results are on the
+    host, in seconds.
 
     ``home``: the device where partial results are merged, if they have to be.
     """
@@ -160,10 +163,16 @@ def place_ranges(timeline: Timeline, node: int, slots: Sequence[Slot], shares: S
         ((s.reach.device, s.low, n) for s, n in zip(slots, shares, strict=True) if n), key=lambda u: (u[0], u[1])
     )
     first = 0
-    placed: list[tuple[int, int]] = []
+    placed: list[tuple[DeviceIndex, int, int]] = []
     for device, low, groups in used:
         fit = timeline.fit(node, device, first, groups, low)
-        placed.append((device, timeline.take(fit)))
+        placed.append((device, timeline.take(fit), groups))
         first += groups
     placed.sort(key=lambda p: p[0] != home)
-    return timeline.complete(node, [op for _, op in placed])
+    end = timeline.complete(node, [op for _, op, _ in placed])
+    problem = timeline.problem
+    if node not in problem.results:
+        return end
+    if problem.splits[node].merge != "none":
+        return end + problem.home_seconds(node, home)
+    return max(timeline.end[op] + problem.home_seconds(node, device, n) for device, op, n in placed)

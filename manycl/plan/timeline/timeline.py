@@ -249,8 +249,10 @@ class Timeline(Operations):
         return Fit(node, device, first, groups, start, end, hops, after)
 
     def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> Fit:
-        """Return the fit of a whole node on the device where it ends first, the first of equals; ``more``: seconds by
-        device that are added to the end."""
+        """Return the fit of a whole node on the device where it ends first, and its results are on the host, the first
+        of equals; ``more``: seconds by device that are added to the end instead."""
+        if not more and node in self.problem.results:
+            more = [self.problem.home_seconds(node, d) for d in self.problem.machine.indices]
         bounds: list[tuple[float, int]] = []  # the ends if all data were there
         for place, device in enumerate(devices):
             seconds, end = self.rows[node][device], -inf
@@ -272,8 +274,8 @@ class Timeline(Operations):
         return best
 
     def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
-        """Return how the end of a range of a node on a device depends on its number of groups; ``most``: groups that
-        fit."""
+        """Return how the end of a range of a node on a device, when its results are on the host, depends on its number
+        of groups; ``most``: groups that fit."""
         split = self.problem.splits[node]
         needs, slices = self.problem.whole_needs[node], split.slices
         hops: list[Hop] = []
@@ -287,6 +289,11 @@ class Timeline(Operations):
         self.arrival(sliced, device, hops, after)
         ready = max([ready, *[self.end[op] for op in after]])
         once, each = self.affine(node, device)
+        if node in self.problem.results:
+            home = self.problem.home_seconds(node, device)
+            least = self.problem.home_seconds(node, device, 1) if split.merge == "none" else home
+            slope = (home - least) / max(1, split.groups - 1)
+            once, each = once + least - slope, each + slope
         if not hops:
             return Reach(device, ready, base, 0.0, float(split.groups), once, each, most or split.groups)
         lacking, seconds, known, links = 0, 0.0, self.floor, list[BusyIntervals]()

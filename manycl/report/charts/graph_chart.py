@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.errors import ManyclError
-from manycl.graph.graph import BufferKey, DeviceTask, Graph, HostTask, Launch
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, HostTask, Launch, ResultTask
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import contents_needed
 from manycl.report.charts.drawing import check_kind, drawn
@@ -27,8 +27,8 @@ _WIDE, _HIGH = 1.7, 0.95  # inches that a node has
 
 
 class ChartBox(NamedTuple):
-    """``kind``: ``kernel``, ``host``, or ``end`` (where inputs come from, where outputs go). ``where``: the devices
-    that run it by a plan; ``colour`` tells kernels apart."""
+    """``kind``: ``kernel``, ``host``, or ``end`` (where inputs come from, what the host reads then). ``where``: the
+    devices that run it by a plan; ``colour`` tells kernels apart."""
 
     key: int
     name: str
@@ -56,14 +56,12 @@ def chart(
     graph: Graph,
     plan: Plan | None = None,
     inputs: Collection[BufferKey] = (),
-    outputs: Collection[BufferKey] = (),
     *,
     numbered: bool = False,
 ) -> Chart:
-    """``inputs``: buffers with contents at the start; ``outputs``: those that somebody wants at the end. They come from
-    and go to a box each, MKMD's source and sink. ``numbered``: names begin with the kernels' numbers, from 1 on."""
-    nodes = range(len(graph))
-    source, sink = -1, len(graph)
+    """``inputs``: buffers with contents at the start, which come from a box, MKMD's source. ``numbered``: names begin
+    with the kernels' numbers, from 1 on."""
+    nodes, source = range(len(graph)), -1
     look = styles(_function(n) for n in graph.nodes if not isinstance(n, HostTask))
     where = _where(plan)
     passing: dict[tuple[int, int], list[BufferKey]] = {}
@@ -76,9 +74,6 @@ def chart(
             if key in writer:
                 passing.setdefault((writer[key], node), []).append(key)
         writer.update(dict.fromkeys(graph.nodes[node].writes, node))
-    for key in outputs:
-        if writer.get(key, source) != source:
-            passing.setdefault((writer[key], sink), []).append(key)
     arrows = tuple(Arrow(a, b, _label(graph, keys)) for (a, b), keys in sorted(passing.items()))
     boxes = [
         ChartBox(
@@ -89,13 +84,13 @@ def chart(
             look[_function(task)].colour,
         )
         if not isinstance(task, HostTask)
+        else ChartBox(n, task.name, "end", "", TRANSFER_COLOUR)
+        if isinstance(task, ResultTask)
         else ChartBox(n, task.name, "host", "host" if plan is not None else "", HOST_COLOUR)
         for n, task in enumerate(graph.nodes)
     ]
     if any(a.source == source for a in arrows):
         boxes.insert(0, ChartBox(source, "inputs", "end", "", TRANSFER_COLOUR))
-    if any(a.target == sink for a in arrows):
-        boxes.append(ChartBox(sink, "outputs", "end", "", TRANSFER_COLOUR))
     return Chart(graph.name, tuple(boxes), arrows)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import BufferKey, DeviceTask, HostTask, Launch
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask, Launch, ResultTask
 from manycl.machine import HOST, HOST_BIT, DeviceIndex, Route
 from manycl.model.transfer import LARGE, SMALL
 from manycl.plan.plan import ON_HOST, Assignment, Plan
@@ -386,7 +386,7 @@ class Emitter(Copies):
         whatever else these nodes wait for."""
         memory, tasks = HOST if device == ON_HOST else self._memory[device], self._graph.nodes
         for node, s in [(n, s) for n in nodes for s in self._graph.successors[n]]:
-            lane = self._going.get(s)
+            lane = (ON_HOST, 0) if isinstance(tasks[s], ResultTask) else self._going.get(s)
             if lane is None:
                 continue  # its device is not decided
             target = HOST if lane[0] == ON_HOST else self._memory[lane[0]]

@@ -221,7 +221,7 @@ class Ask:
                 continue
             # a node that fits nowhere is placed all the same: the run's error then says what it needs, and what to do
             fits = self._fits(n, device) or not any(self._fits(n, d) for d in problem.allowed(n))
-            total += estimates.launch(n, device) if fits else inf
+            total += estimates.launch(n, device) + problem.home_seconds(n, device) if fits else inf
             for key in node.reads:
                 mask = self._valid.get(key, 0)
                 if key not in inside and mask and not mask >> memory & 1:

@@ -72,11 +72,12 @@ def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Tu
         return
     places = timeline.problem.partners(node, table.places[node])
     if any(device == home for device, _ in places):
+        end = whole.end + timeline.problem.home_seconds(node, home)
         mark = timeline.mark()
         with holding(timeline, table, whole, rivals):
             slots = available(timeline, places, whole)
             shares = climb(timeline.problem, node, slots)
-            sooner = sum(n > 0 for n in shares) > 1 and place_ranges(timeline, node, slots, shares, home) < whole.end
+            sooner = sum(n > 0 for n in shares) > 1 and place_ranges(timeline, node, slots, shares, home) < end
         if sooner:
             return
         timeline.back(mark)
@@ -122,15 +123,16 @@ def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Tur
 
 
 def available(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit) -> list[Slot]:
-    """Return the time slots between the end of the last predecessor and that of the kernel if it ran whole, in these
-    places (device, and most groups at once) (lines 5 to 9). Its own is last, and begins where its device is free: fewer
-    groups need wait for fewer bytes."""
+    """Return the time slots between the end of the last predecessor and that of the kernel if it ran whole (and its
+    results were on the host), in these places (device, and most groups at once) (lines 5 to 9). Its own is last, and
+    begins where its device is free: fewer groups need wait for fewer bytes."""
     slots: list[Slot] = []
     node, home, start = whole.node, whole.device, whole.start
     own, low_own = timeline.reach(node, home), start
+    end = whole.end + timeline.problem.home_seconds(node, home)
     for device, most in places:
         reach = own if device == home else timeline.reach(node, device, most)
-        for low, high in timeline.kernels[device].idle(reach.ready, whole.end):
+        for low, high in timeline.kernels[device].idle(reach.ready, end):
             if device != home or high <= start:
                 slots.append(Slot(low, high, reach))
             else:
