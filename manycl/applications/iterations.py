@@ -56,13 +56,14 @@ class Iterations:
         """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
         have ``iterations`` and ``total_seconds``."""
         chosen = self._learners.find(policy, options)
-        prepared: dict[tuple[BufferKey, ...], CachedGraph] = {}  # by what the host reads afterwards
+        prepared: dict[tuple[BufferKey, ...], CachedGraph] = {}  # by what is brought to the host afterwards
+        machine = self._session.machine
         until = self._condition() if times is None else None
         total, turn = 0.0, 0
         while turn < (self._how.times if times is None else times):
-            results = self._application.read_after(turn + 1)
+            results = self._application.read_after(turn + 1) if machine.memories > 1 else ()
             if (found := prepared.get(results)) is None:
-                graph = self._application.graph_with(results, self._session.machine)
+                graph = self._application.graph_with(results, machine, policy)
                 found = CachedGraph(self._session, graph, chosen, queues=queues, options=options)
                 prepared[results] = found
             result = found.run(self._swapped if self._odd else None)
