@@ -311,13 +311,12 @@ class RunningQueue(Waits):
 
     def _run(self, enqueued: Submission, wanted: Place | None) -> None:
         """Wait for the commands that the device has been given, and run the other ones."""
-        before = None
+        before, wanted = None, wanted if len(self._taken) == 1 else None
         if enqueued.stream is not None and not enqueued.stream.has_batch:
             enqueued.stream.end()  # its commands have been waited for
         elif enqueued.stream is not None:
             try:
-                is_last = not enqueued.builder.nodes and len(self._taken) == 1
-                before = self._end_stream(enqueued, wanted if is_last else None)
+                before = self._end_stream(enqueued, None if enqueued.builder.nodes else wanted)
             except BaseException:
                 self._lose(enqueued)
                 raise
@@ -326,14 +325,16 @@ class RunningQueue(Waits):
             enqueued.ended(self)
             return
         batch, policy = enqueued.batch(), self.learners.find(self.policy)
+        results = self._recurring.wanted(wanted, *[place for place, _ in enqueued.reads])
 
         def run() -> Result:
             if policy is None or isinstance(policy, str):
-                result = self._recurring.run(batch, policy or self._default, self.queues, self.options)
+                result = self._recurring.run(batch, policy or self._default, self.queues, self.options, results)
                 if before is None:
                     self._recurring.took(perf_counter() - max(enqueued.began, self._ended))
                 return result
-            result = self.session.run(batch.graph(), policy, queues=self.queues, options=self.options)
+            graph = batch.with_results(results).graph()
+            result = self.session.run(graph, policy, queues=self.queues, options=self.options)
             return told(policy, result) if learns(policy) else result
 
         def run_and_read() -> Result:

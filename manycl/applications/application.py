@@ -14,7 +14,6 @@ from manycl.errors import SpecificationError
 from manycl.graph.dependences import with_results
 from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import Machine
-from manycl.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +138,10 @@ class Application:
         swapped = dict((*iterate.swap, *((b, a) for a, b in iterate.swap)))  # when it has run
         return tuple([swapped.get(key, key) for key in (*asked, *(outputs if turn == iterate.times else ()))])
 
-    def graph_with(self, results: Collection[BufferKey], machine: Machine, policy: object = None) -> Graph:
+    def graph_with(self, results: Collection[BufferKey], machine: Machine) -> Graph:
         """Return the graph with a node for results that the host reads behind it. There is none where all devices
-        compute in the host's memory, nor where a plan is to be followed that has none (``policy``)."""
-        found = with_results(self.graph, results) if machine.memories > 1 else self.graph
-        is_for_it = not isinstance(policy, Plan) or len({a.node for a in policy.assignments}) == len(found)
-        return found if is_for_it else self.graph
+        compute in the host's memory."""
+        return with_results(self.graph, results) if machine.memories > 1 else self.graph
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class Iterations:
         while turn < (self._how.times if times is None else times):
             results = self._application.read_after(turn + 1) if machine.memories > 1 else ()
             if (found := prepared.get(results)) is None:
-                graph = self._application.graph_with(results, machine, policy)
+                graph = self._application.graph_with(results, machine)
                 found = CachedGraph(self._session, graph, chosen, queues=queues, options=options)
                 prepared[results] = found
             result = found.run(self._swapped if self._odd else None)

@@ -114,7 +114,7 @@ class Runner:
             return self.iterations.run(policy, queues, options, progress)
         chosen = self._learners.find(policy, options)
         result = self.session.run(
-            self._graph(policy) if isinstance(policy, Plan) else self.graph,
+            self.graph,
             chosen,
             queues=queues,
             options=options,
@@ -125,10 +125,7 @@ class Runner:
     @cached_property
     def graph(self) -> Graph:
         """The graph that runs, or runs first, with the results that the host reads then."""
-        return self._graph(None)
-
-    def _graph(self, policy: object) -> Graph:
-        return self.application.graph_with(self.application.read_after(1), self.session.machine, policy)
+        return self.application.graph_with(self.application.read_after(1), self.session.machine)
 
     def reset(self) -> None:
         """Give every buffer that the graph writes its initial contents again."""

@@ -28,11 +28,6 @@ class Place(NamedTuple):
     def of(cls, what: Buffer | Place) -> Place:
         return what if isinstance(what, Place) else cls(what, 0, what.nbytes)
 
-    @property
-    def is_all(self) -> bool:
-        """True if it is all of its buffer."""
-        return self.nbytes == self.buffer.nbytes
-
     def check(self, name: str, which: str, offset: int, nbytes: int) -> None:
         """Raise LaunchError for bytes that it does not have."""
         if offset < 0 or offset + nbytes > self.nbytes:

@@ -108,7 +108,8 @@ class Batch:
 def with_results(graph: Graph, keys: Iterable[BufferKey]) -> Graph:
     """Return a graph with :meth:`Batch.with_results`."""
     batch = Batch(graph.nodes, graph.buffers, dict(enumerate(graph.predecessors)), graph.components)
-    return batch.with_results(keys).graph(graph.name, graph.warnings)
+    found = batch.with_results(keys)
+    return graph if found is batch else found.graph(graph.name, graph.warnings)
 
 
 class GraphBuilder:

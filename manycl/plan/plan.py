@@ -4,13 +4,13 @@ executed."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import Graph, HostTask, ResultTask
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex, Machine
 from manycl.trace import Event, Trace
@@ -188,6 +188,18 @@ def alone(graph: Graph, device: DeviceIndex, machine: Machine, policy: str = "in
     places = [ON_HOST if isinstance(task, HostTask) else device for task in graph.nodes]
     assignments = tuple([Assignment(n, place, 0, 0.0, 0.0) for n, place in enumerate(places)])
     return Plan(assignments, policy, tuple([d.name for d in machine.devices]), 0.0)
+
+
+def fitted(plan: Plan, graph: Graph) -> Plan:
+    """Return a plan of a graph whose results are read on the host, or are not, as the plan of this one, which may
+    differ in that."""
+    last, count = len(graph) - 1, len({a.node for a in plan.assignments})
+    if count == last and isinstance(graph.nodes[last], ResultTask):
+        results = Assignment(last, ON_HOST, 0, plan.makespan, plan.makespan)
+        return replace(plan, assignments=(*plan.assignments, results))
+    if count == last + 2 and (last + 1, ON_HOST) in [a[:2] for a in plan.assignments]:
+        return replace(plan, assignments=tuple([a for a in plan.assignments if a.node <= last]))
+    return plan
 
 
 def same_plan(one: Plan | None, other: Plan | None) -> bool:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.graph.dependences import GraphBuilder, with_results
-from manycl.graph.graph import BufferArg, Launch, ResultTask
+from manycl.graph.graph import BufferArg, Graph, Launch, ResultTask
 from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.transfer import SMALL
+from manycl.plan.plan import fitted
 from manycl.plan.policy import find, is_static, names
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
@@ -168,6 +169,19 @@ def test_divided_kernels_have_their_results_on_the_host_together(name: str, fast
     found = simulate(p, name)
     assert found.makespan <= (min(ends) + (slow / 16 if name == "repara" else slow / 50)) * MS
     assert found.makespan == plan_with(name, p).makespan
+
+
+def test_plans_fit_graphs_with_and_without_results() -> None:
+    """A plan that was saved of a graph that was not read is followed where it is read, and the other way round."""
+    case = Case([[3 * MS, 1 * MS]], [5 * SMALL], [True], MS / SMALL, 0.0)
+    graph = case.problem.graph
+    without = replace(case.problem, graph=Graph(graph.nodes[:1], graph.buffers, graph.predecessors[:1]))
+    there, read = plan_with("in_order", without), plan_with("in_order", case.problem)
+    assert (there.makespan, read.makespan) == (1 * MS, 3 * MS)
+    assert simulate(case.problem, there).makespan == pytest.approx(6 * MS)
+    assert simulate(without, read).makespan == pytest.approx(3 * MS)
+    assert fitted(there, without.graph) is there
+    assert fitted(read, graph) is read
 
 
 def test_nodes_are_added_only_for_what_is_written() -> None:

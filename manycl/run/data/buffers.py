@@ -10,6 +10,7 @@ from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST, HOST_BIT
+from manycl.model.transfer import SMALL
 from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory, ValidRegion, places
 from manycl.run.data.host_memory import CallersMemory, copy_bytes, ram_bytes
@@ -38,6 +39,10 @@ class Buffers:
         self._has_locked = False  # whether a caller's array was page-locked since the last run
         self.is_compared = False
         """Whether ways to run the last graph were compared, or there is one only."""
+        self.asked: set[BufferKey] = set()
+        """Buffers of which the host has read all since the last run, large ones only: links take little for others."""
+        self.brought: set[BufferKey] = set()
+        """Results of the last planned run, which it has brought to the host."""
         self.sent: set[BufferKey] = set()
         """Buffers whose contents went straight to devices, and no graph has used them since."""
 
@@ -112,6 +117,8 @@ class Buffers:
         devices, memory = self.devices, self._memory
         size = memory.nbytes(key)
         nbytes = size if nbytes is None else nbytes
+        if not self._is_all_on_host and nbytes == size >= SMALL:
+            self.asked.add(key)
         # the host's copy is the only one there is, or the directory says that it is up to date
         if key in self._directory.lost if self._is_all_on_host else not self._directory.is_known_on_host(key):
             wanted = Region.span(low, low + nbytes) if nbytes < size else None
@@ -125,19 +132,29 @@ class Buffers:
 
     def result(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
         """Return a copy of some bytes, in memory that is reused once nothing refers to it. All of a buffer of which the
-        host has nothing comes straight from the devices."""
+        host has nothing comes straight from the devices; what the last run has brought is given away without a copy,
+        where devices have it, too."""
         memory, directory = self._memory, self._directory
         self.devices.check_open()
         with self.devices.lock, Uninterrupted():
+            parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
+            is_whole = not self._is_all_on_host and nbytes == memory.nbytes(key)
+            if is_whole and key in self.brought and all(mask & HOST_BIT and mask & ~HOST_BIT for _, mask in parts):
+                directory.check(key)
+                self.devices.backend.settle()
+                self.brought.discard(key)
+                if (given := memory.given_away(key)) is not None:
+                    self.asked.add(key)
+                    directory.evict(key, HOST)
+                    return given
             try:
                 out = memory.results.take(nbytes)
             except MemoryError:
                 memory.trim()
                 out = memory.results.take(nbytes)
-            parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
-            is_whole = not self._is_all_on_host and nbytes == memory.nbytes(key)
-            if is_whole and all([mask and not mask >> HOST & 1 for _, mask in parts]):  # noqa: C419
+            if is_whole and all([mask and not mask & HOST_BIT for _, mask in parts]):  # noqa: C419
                 directory.check(key)
+                self.asked.add(key)
                 self._fetch(key, parts, out)
             else:
                 copy_bytes(out.memory, self._host(key, low, nbytes))

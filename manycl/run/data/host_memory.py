@@ -261,6 +261,18 @@ class Results:
             memory = self._come_back(capacity) or self._lend(nbytes, capacity)
             return End(memory.data[:nbytes], 0, bool(memory.pins))
 
+    def exchange(self, memory: HostMemory, nbytes: int) -> HostMemory | None:
+        """Lend memory that has a result of so many bytes already, and return memory that is free for it; None where it
+        has another capacity. Raises what allocating raises."""
+        capacity = size_class(nbytes)
+        if len(memory.data) != capacity:
+            return None
+        with self._lock:
+            other = self._come_back(capacity) or self._lend(nbytes, capacity)
+            if other in self._lent:
+                self._lent[self._lent.index(other)] = memory
+            return other
+
     def _lend(self, nbytes: int, capacity: int) -> HostMemory:
         pool = self._pool
         memory = pool.made(nbytes)

@@ -296,6 +296,20 @@ class Memory:
         self._stored[key].borrowed = None
         return self.host(key)
 
+    def given_away(self, key: BufferKey) -> Bytes | None:
+        """Return the host's copy of a buffer for a caller to keep: the buffer gets other memory, without contents. None
+        where something else refers to the copy. Raises what allocating raises."""
+        stored = self._stored[key]
+        is_held = any(held.is_hosts and key in held.buffers for held in self._devices)
+        with self._lock:
+            host = stored.host
+            if host is None or stored.borrowed is not None or is_held or self.guarded or not stored.is_alone:
+                return None
+            other = self.results.exchange(host, stored.nbytes)
+            if other is not None:
+                stored.put(other)
+            return None if other is None else host.data[: stored.nbytes]
+
     def on_host(self, value: BufferArg) -> Bytes:
         """Return the part of the host's copy that an argument names."""
         data = self.host(value.key)

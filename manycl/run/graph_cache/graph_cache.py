@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from manycl.graph.copies import Place
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import DeviceTask, Graph
+from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.signature import Signature, signature
 from manycl.machine import HOST_BIT, DeviceIndex
+from manycl.model.transfer import SMALL
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
@@ -65,12 +67,25 @@ class GraphCache:
         self._foreseen: Decision | None = None  # what was decided ahead of time
         self._unread: tuple[float, float] | None = None  # seconds of the last planned run, and of all reads before
 
+    def wanted(self, *places: Place | None) -> tuple[BufferKey, ...]:
+        """Return the buffers that count as results of a graph behind which the host reads some bytes: large ones of
+        which it reads all, where that has to be moved."""
+        has_own = self._session.machine.memories > 1
+        return tuple([p.buffer.key for p in places if p and has_own and p.nbytes == p.buffer.nbytes >= SMALL])
+
     def run(
-        self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
+        self,
+        batch: Batch,
+        policy: str,
+        queues: Mapping[str, int] | None,
+        options: Mapping[str, str] | None,
+        results: Sequence[BufferKey] = (),
     ) -> Result:
-        """Run enqueued commands by the policy of that name. Raises what ``Session.run`` raises."""
+        """Run enqueued commands by the policy of that name. ``results``: buffers that the host reads then; of graphs
+        that were read before, what was read after each run. Raises what ``Session.run`` raises."""
         if self._unread is not None:
             self._note_last(*self._unread)
+        self._note_read()
         session, self._policy = self._session, policy
         if self._version != self._events.version:
             self._look_around()
@@ -80,11 +95,11 @@ class GraphCache:
             is_static = self._static[policy] = _is_static(policy)
         found = signature(batch) if is_static and len(batch.nodes) <= NODES else None
         if found is None:
-            return session.run(batch.graph(), policy, queues=queues, options=options)
+            return session.run(batch.with_results(results).graph(), policy, queues=queues, options=options)
         keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy, queues, options)
-        result = known.run_batch(batch, found)
+        result = known.run_batch(batch, found, results)
         if not known.runs:
             self._fresh = (*self._fresh, (result.seconds, known.nodes))[-NEWS:]
         result.details[MEASURED] = weakref.ref(known)
@@ -107,6 +122,13 @@ class GraphCache:
             if is_worth and not is_new and not known.is_looked_at:  # a new one had code and memory to make
                 self._look(known, seconds, lambda: known.graph)
         self._follow(known)
+
+    def _note_read(self) -> None:
+        """Note what the host has read behind the last run."""
+        asked, last = self._session.buffers.asked, self._last
+        if last is not None and self._session.machine.memories > 1:
+            last.note_read(asked)
+        asked.clear()
 
     def next(self, policy: str, first: DeviceTask | None = None) -> Decision:
         """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked
@@ -191,6 +213,7 @@ class GraphCache:
             self._note_last(*self._unread)
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
+        self._note_read()
         self._policy, known = policy, self._expected
         is_other = known is None or not known.is_like(run.given)
         if is_other or (isinstance(known, VariedGraph) and not gains_nothing(seconds)):
@@ -198,6 +221,7 @@ class GraphCache:
             if found is not None:
                 places = map(run.found.__getitem__, found.keys)
                 known = self._find(run.enqueued, found, places, policy, queues, options)
+                known.ran_on = found.keys
         if known is not None:
             if is_new := not known.runs:
                 self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from operator import is_, itemgetter
 from statistics import median_low
 
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import DeviceTask, Graph, Launch, ndrange
-from manycl.graph.signature import Signature
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch, ResultTask, ndrange
+from manycl.graph.signature import Signature, signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
 from manycl.plan.preemptible import is_long
@@ -60,6 +60,11 @@ class RecurringGraph(CachedGraph):
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._is_trial = False  # whether the slower way is tried again
         self._answer: Plan | None = None  # the plan of the last planned run
+        # buffers, by place, that the host read behind all of its runs, and that are results of the graph
+        self._read: frozenset[int] | None = None
+        self._results = frozenset[int]()
+        self.ran_on: tuple[BufferKey, ...] = ()
+        """The buffers of the last run, in the order of the signature's, where they are known."""
 
     def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
         super()._begin(given, former)
@@ -83,8 +88,30 @@ class RecurringGraph(CachedGraph):
         to wait."""
         return any(is_long(device, self.latest) for device in machine.devices)
 
-    def run_batch(self, batch: Batch, of: Signature) -> Result:
-        """Run enqueued commands, which are this graph on the buffers of a signature. Raises what a run raises."""
+    def note_read(self, asked: Collection[BufferKey]) -> None:
+        """Note the buffers that the host has read behind the last run: those that it has read behind all runs so far
+        are expected to be read again."""
+        if self.ran_on:
+            found = frozenset([place for place, key in enumerate(self.ran_on) if key in asked])
+            self._read, self.ran_on = found if self._read is None else self._read & found, ()
+
+    def _with_results(self, batch: Batch, of: Signature, wanted: Iterable[BufferKey] = ()) -> Batch:
+        """Return the batch with the results that are expected, or, of a graph that has not run, ``wanted``. With others
+        than before it is another graph: tuning begins anew."""
+        batch = batch.with_results(wanted if self._read is None else [of.keys[place] for place in sorted(self._read)])
+        last = batch.nodes[-1]
+        self.session.buffers.brought = {*last.reads} if isinstance(last, ResultTask) else set()
+        results = frozenset(map(of.keys.index, self.session.buffers.brought))
+        if results != self._results:
+            self.graph, self._results = None, results
+            self._begin(self._given)
+        self.ran_on = of.keys
+        return batch
+
+    def run_batch(self, batch: Batch, of: Signature, wanted: Iterable[BufferKey] = ()) -> Result:
+        """Run enqueued commands, which are this graph on the buffers of a signature; ``wanted``: those that the host
+        reads then. Raises what a run raises."""
+        batch = self._with_results(batch, of, wanted)
         if self.graph is None:
             graph = batch.graph()
             bounds.check(graph)  # later graphs are compared with this one, so it must be within bounds
@@ -120,7 +147,9 @@ class RecurringGraph(CachedGraph):
     def plan_ahead(self, run: EagerResult) -> None:
         """Have a plan made in the background where one is to be tried that takes long to make, after an eager run."""
         if self.thinks and self._tuner.plan is None and self._takes_long and is_worth_planning(self.measured):
-            self._plan_ahead(run.graph, run.before)
+            of = signature(run.enqueued) if self._read else None
+            graph = run.graph if of is None else self._with_results(run.enqueued, of).graph()
+            self._plan_ahead(graph, run.before)
 
     def took(self, seconds: float) -> None:
         """Note the seconds of a planned run, planning included."""
@@ -240,8 +269,8 @@ class VariedGraph(RecurringGraph):
             self._seen.popitem(last=False)
         return len(self._seen) > NEWS
 
-    def run_batch(self, batch: Batch, of: Signature) -> Result:
-        return self._plan(batch.graph())
+    def run_batch(self, batch: Batch, of: Signature, wanted: Iterable[BufferKey] = ()) -> Result:
+        return self._plan(self._with_results(batch, of, wanted).graph())
 
     def took(self, seconds: float) -> None:
         super().took(seconds)

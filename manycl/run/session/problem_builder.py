@@ -10,7 +10,7 @@ from manycl import flags
 from manycl.graph.graph import BufferKey, Graph
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Slowed
-from manycl.plan.plan import Plan
+from manycl.plan.plan import Plan, fitted
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Part, Problem, queue_counts
 from manycl.plan.rescheduling import on_present
@@ -45,6 +45,7 @@ def asked(
     option."""
     if isinstance(policy, Plan):
         problem = replace(problem_of(devices, data, graph), repeated=repeated)
+        policy = fitted(policy, graph)
         problem.check(policy)
         return Asked(problem, on_present(problem, policy) if problem.away else policy, policy.policy)
     chosen = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy

@@ -9,7 +9,7 @@ from typing import cast
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.plan import ON_HOST, Assignment, Plan, fitted
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find, is_static
 from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
@@ -34,6 +34,7 @@ def simulate(
     ``host_seconds``, ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
+    chosen = fitted(chosen, problem.graph) if isinstance(chosen, Plan) else chosen
     name = policy if isinstance(policy, str) else chosen.policy if isinstance(chosen, Plan) else type(chosen).__name__
     return foresee(problem, chosen, name=name, host_seconds=host_seconds, disturbance=disturbance)
 
