@@ -135,7 +135,7 @@ class Real:
 
     def in_turns(self, ways: Mapping[str, Way], repeats: int, warm: int) -> dict[str, Samples]:
         taken: dict[str, Samples] = {name: {"anew": [], "prepared": []} for name in ways}
-        session, graph = self.runner.session, self.application.graph
+        session, graph = self.runner.session, self.runner.graph
         kept = {
             name: CachedGraph(session, graph, way.policy, queues=self.application.queues, options=dict(way.options))
             for name, way in ways.items()
