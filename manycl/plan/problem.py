@@ -358,7 +358,7 @@ class Problem:
     def home_seconds(self, node: int, device: DeviceIndex, groups: int = 0) -> float:
         """Return the seconds in which what a device has written of a node's results comes to the host: after all of the
         node, or after a range of so many groups."""
-        seconds, memory = 0.0, self.machine.devices[device].memory
+        seconds, memory = 0.0, HOST if device == ON_HOST else self.machine.devices[device].memory
         for key in self.results.get(node, ()) if memory != HOST else ():
             nbytes = self.graph.buffers[key].nbytes
             if groups and key in self.splits[node].slices:

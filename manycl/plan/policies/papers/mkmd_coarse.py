@@ -78,7 +78,7 @@ def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
 
 
 def place(timeline: Timeline, table: Table, node: int) -> float:
-    """Place a node where it ends first; return when, in seconds.
+    """Place a node where it ends first, and its results are on the host; return when it ends, in seconds.
 
     On a device that has too little memory for all of it, it runs in ranges that fit, one after another.
     """
@@ -86,11 +86,12 @@ def place(timeline: Timeline, table: Table, node: int) -> float:
     roomy = [d for d, most in found if most == 0]
     best = earliest(timeline, table, node) if roomy or not found else None
     ranged: DeviceIndex | None = None
-    limit = best.end if best is not None else float("inf")
+    home_seconds = timeline.problem.home_seconds
+    limit = best.end + home_seconds(node, best.device) if best is not None else float("inf")
     for device, most in found:
         if most:
             mark = timeline.mark()
-            end = in_ranges(timeline, node, device, most)
+            end = in_ranges(timeline, node, device, most) + home_seconds(node, device)
             timeline.back(mark)
             if end < limit:
                 limit, ranged = end, device
