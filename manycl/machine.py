@@ -191,6 +191,11 @@ class Machine:
     def memories(self) -> int:
         return 1 + max((len(self.hosts), *[d.memory for d in self.devices], *[x.target for x in self.links]))
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether there are several devices, not all in one memory: then where results come from can be chosen."""
+        return len(self.devices) > 1 < self.memories
+
     def memory_name(self, memory: int, user: DeviceIndex | None = None) -> str:
         """Return ``host``, the name of another host's memory, or that of the device that owns a memory; where several
         devices have it, that of its ``user``."""

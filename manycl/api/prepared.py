@@ -118,7 +118,7 @@ class Prepared:
     def _note_read(self) -> None:
         """Note the arrays that the host has read behind the last run: those that it has read behind all runs so far are
         expected to be read again, and are results of the graph."""
-        if not self._ran_on or isinstance(self._policy, Plan) or self.queue.session.machine.memories == 1:
+        if not self._ran_on or isinstance(self._policy, Plan) or not self.queue.session.machine.is_spread:
             return
         asked, before = self.queue.session.buffers.asked, self._read
         found = frozenset([key for now, key in self._ran_on.items() if now in asked])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, DeviceIndex
-from manycl.model.occupancy import share, work_groups
+from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.adapt.data_flow import DataFlows, Parts, Waits
 from manycl.plan.adapt.division_history import DivisionHistory
 from manycl.plan.adapt.families import Family, families
@@ -345,7 +345,7 @@ def _filled(problem: Problem, family: Family, device: DeviceIndex) -> tuple[bool
     where = problem.machine.devices[device]
     launches = [n for n in (problem.graph.nodes[m.node] for m in family.members) if isinstance(n, Launch)]
     if where.kind != "cpu":
-        return max(share(launch, where) for launch in launches) < 1.0, 1.0
+        return all(share_of(launch.work_items, work_groups(launch), where) < 1.0 for launch in launches), 1.0
     most = max(work_groups(launch) for launch in launches)
     return False, where.compute_units * family.leader.groups / most if most else 1.0
 

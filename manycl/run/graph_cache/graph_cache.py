@@ -70,7 +70,7 @@ class GraphCache:
     def wanted(self, *places: Place | None) -> tuple[BufferKey, ...]:
         """Return the buffers that count as results of a graph behind which the host reads some bytes: large ones of
         which it reads all, where that has to be moved."""
-        has_own = self._session.machine.memories > 1
+        has_own = self._session.machine.is_spread
         return tuple([p.buffer.key for p in places if p and has_own and p.nbytes == p.buffer.nbytes >= SMALL])
 
     def run(
@@ -126,7 +126,7 @@ class GraphCache:
     def _note_read(self) -> None:
         """Note what the host has read behind the last run."""
         asked, last = self._session.buffers.asked, self._last
-        if last is not None and self._session.machine.memories > 1:
+        if last is not None and self._session.machine.is_spread:
             last.note_read(asked)
         asked.clear()
 
