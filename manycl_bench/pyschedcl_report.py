@@ -90,9 +90,9 @@ The real engine on the virtual clock: kernels take what the machine file's rates
 of the paper's figures imply: the file says which), transfers what its links say, and every run begins with its inputs
 on the host alone. Deciding takes no time there, and the host is told of a command's end after {handover:.0f} us: only
 what is scheduled is compared. What held the paper's `eager` and `heft` up are late callbacks; in rows *late callbacks*
-they come after {late:.1f} ms, which its run of `eager` at beta 64 implies. `clustering` waits for the last one. All heads may
-be on a device at the same time, unless something else is said. Of the configurations of `clustering` that are tried
-(the queues of the fast device; no head or one on the slow one, with one queue) the best one counts.
+they come after {late:.1f} ms, which its run of `eager` at beta 64 implies. `clustering` waits for the last one. All
+heads may be on a device at the same time, unless something else is said. Of the configurations of `clustering` that are
+tried (the queues of the fast device; no head or one on the slow one, with one queue) the best one counts.
 """
 QUEUES = """\
 *One* is clustering with one queue on the fast device and nothing on the slow one, the paper's default configuration;

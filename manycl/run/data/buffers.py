@@ -10,7 +10,7 @@ from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST, HOST_BIT
-from manycl.model.transfer import SMALL
+from manycl.model.transfer import LARGE
 from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory, ValidRegion, places
 from manycl.run.data.host_memory import CallersMemory, copy_bytes, ram_bytes
@@ -117,7 +117,7 @@ class Buffers:
         devices, memory = self.devices, self._memory
         size = memory.nbytes(key)
         nbytes = size if nbytes is None else nbytes
-        if not self._is_all_on_host and nbytes == size >= SMALL:
+        if not self._is_all_on_host and nbytes == size >= LARGE:
             self.asked.add(key)
         # the host's copy is the only one there is, or the directory says that it is up to date
         if key in self._directory.lost if self._is_all_on_host else not self._directory.is_known_on_host(key):
@@ -154,7 +154,8 @@ class Buffers:
                 out = memory.results.take(nbytes)
             if is_whole and all([mask and not mask & HOST_BIT for _, mask in parts]):  # noqa: C419
                 directory.check(key)
-                self.asked.add(key)
+                if nbytes >= LARGE:
+                    self.asked.add(key)
                 self._fetch(key, parts, out)
             else:
                 copy_bytes(out.memory, self._host(key, low, nbytes))

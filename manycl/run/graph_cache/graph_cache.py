@@ -25,7 +25,7 @@ from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.signature import Signature, signature
 from manycl.machine import HOST_BIT, DeviceIndex
-from manycl.model.transfer import SMALL
+from manycl.model.transfer import LARGE
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
@@ -71,7 +71,7 @@ class GraphCache:
         """Return the buffers that count as results of a graph behind which the host reads some bytes: large ones of
         which it reads all, where that has to be moved."""
         has_own = self._session.machine.is_spread
-        return tuple([p.buffer.key for p in places if p and has_own and p.nbytes == p.buffer.nbytes >= SMALL])
+        return tuple([p.buffer.key for p in places if p and has_own and p.nbytes == p.buffer.nbytes >= LARGE])
 
     def run(
         self,
