@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
+from manycl.graph.work_groups import with_work_groups
 from manycl.machine import HOST, Device, DeviceIndex
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -125,7 +126,7 @@ def _cost(problem: Problem, task: Launch, ranges: Sequence[Assignment]) -> float
 def is_in_order(launch: Launch, dimension: int) -> bool:
     """Return whether ranges along a dimension run one after another in a launch of them all, so that it can end early:
     work-groups begin with dimension 0 fastest."""
-    local = launch.local_size
+    local = with_work_groups(launch).local_size
     return local is not None and launch.global_size[dimension + 1 :] == local[dimension + 1 :]
 
 

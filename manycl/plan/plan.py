@@ -85,7 +85,8 @@ class Plan:
     one that it depends on. ``makespan`` is predicted, in seconds: by the policy's estimate or, if ``foreseen``, by the
     engine on the simulated machine (``run/simulation/foresee.py``); ``events`` are those of the simulation, transfers
     among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to device
-    while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has begun."""
+    while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has begun;
+    ``still``: those whose shares stay where they are until a device leaves, comes or becomes slower."""
 
     assignments: tuple[Assignment, ...]
     policy: str
@@ -96,6 +97,7 @@ class Plan:
     foreseen: bool = False
     movable: tuple[int, ...] = ()
     in_turn: tuple[int, ...] = ()
+    still: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         there: dict[str, set[int]] = {}
@@ -133,6 +135,7 @@ class Plan:
                 **({"foreseen": True} if self.foreseen else {}),
                 **({"movable": list(self.movable)} if self.movable else {}),
                 **({"in_turn": list(self.in_turn)} if self.in_turn else {}),
+                **({"still": list(self.still)} if self.still else {}),
             },
             indent=1,
         )
@@ -152,6 +155,7 @@ class Plan:
                 foreseen=data.get("foreseen", False),
                 movable=tuple(data.get("movable", ())),
                 in_turn=tuple(data.get("in_turn", ())),
+                still=tuple(data.get("still", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise PolicyError(f"not a plan: {error}") from None

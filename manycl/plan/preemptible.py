@@ -1,5 +1,8 @@
-"""Launches on devices that other processes demand: in packets, one after another, so that such a device is free when
-its present packets have ended. Pure.
+"""Launches that make room for others: devices that leave, or that other processes demand, are soon free. Pure.
+
+Native devices can end a launch early. A long launch there is one command as if nobody would come, and is cut where it
+is when its device leaves. On other devices, once another process has demanded them, it runs in packets, one after
+another, so that such a device is free when its present packets have ended.
 
 A command that a device has cannot be taken back, unless its launches can end early. A packet costs some time, so
 launches are whole as long as no other process has demanded the device. The length of packets follows from how soon a
@@ -12,9 +15,9 @@ from dataclasses import replace
 from math import inf, prod
 
 from manycl.graph.graph import Launch
-from manycl.machine import Device, DeviceIndex
-from manycl.plan.movable import may_move
-from manycl.plan.plan import Plan
+from manycl.machine import HOST, Device, DeviceIndex
+from manycl.plan.movable import SHORTEST, is_in_order, may_move
+from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, as_ranges
 
@@ -71,6 +74,36 @@ def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) 
 
 def _is_known(problem: Problem, node: int) -> bool:
     return not isinstance(problem.splits, AnalysedSplits) or problem.splits.is_known(node)
+
+
+def that_may_leave(problem: Problem, plan: Plan) -> Plan:
+    """Return the plan in which long launches on devices that can end them early are shares that may move, as soon as a
+    device leaves, comes or becomes slower (``Plan.still``); until then they stay where the plan has them, and take no
+    longer. Not those that may not be divided, or are not analysed yet."""
+    devices, graph = problem.machine.devices, problem.graph
+    long = {
+        a.node
+        for a in plan.assignments
+        if a.device != ON_HOST
+        and a.end - a.start >= SHORTEST
+        and devices[a.device].shortens
+        and devices[a.device].memory == HOST
+    }.difference(plan.movable)
+    still = {
+        n
+        for n in (long if len(devices) > 1 else ())
+        if _is_known(problem, n)
+        and may_move(problem, n)
+        and isinstance(launch := graph.nodes[n], Launch)
+        and is_in_order(launch, problem.splits[n].dimension)
+    }
+    if not still:
+        return plan
+    ranges = as_ranges(plan.assignments, problem.splits, still)
+    several = [(a.node, a.device) for a in ranges if a.node in still]
+    still -= {node for node, device in several if several.count((node, device)) > 1}
+    movable = tuple(sorted({*plan.movable, *still}))
+    return replace(plan, assignments=ranges, movable=movable, still=tuple(sorted({*plan.still, *still})))
 
 
 def in_packets(problem: Problem, plan: Plan) -> Plan:

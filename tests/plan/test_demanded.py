@@ -10,8 +10,19 @@ import pytest
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import WHOLE, Assignment, Plan
-from manycl.plan.preemptible import FILLED, FREE, LONG, ahead, at_a_time, in_packets, least_groups, longest_packet
+from manycl.plan.movable import SHORTEST
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.preemptible import (
+    FILLED,
+    FREE,
+    LONG,
+    ahead,
+    at_a_time,
+    in_packets,
+    least_groups,
+    longest_packet,
+    that_may_leave,
+)
 from manycl.plan.problem import Problem
 from manycl.run.lowering.chunks import CELLS, FINEST_DEMANDED, MOST, in_chunks
 from tests.plan.test_movable import GROUPS, plan, problem
@@ -83,3 +94,39 @@ def test_packets_on_gpus_are_no_shorter_than_what_fills_them() -> None:
     there = Assignment(0, D0, 0, 0.0, 0.2, 0, 0, GROUPS)
     cells = in_chunks(Plan((there,), "p", ("d0", "d1"), 0.2, movable=(0,)), one).assignments
     assert len(cells) <= max(MOST, ceil(CELLS * GROUPS / least_groups(one, 0, D0, GROUPS)))
+
+
+def ending(*shortens: bool, memories: tuple[int, int] = (0, 0), merge: Reduction = Reduction.NONE) -> Problem:
+    """Of devices of which some can end launches early."""
+    found = problem(0.0, 2, memories, merge)
+    devices = tuple(replace(d, shortens=s) for d, s in zip(found.machine.devices, shortens, strict=True))
+    return replace(found, machine=replace(found.machine, devices=devices))
+
+
+def test_long_launches_may_leave_devices_that_can_end_them_early() -> None:
+    found = that_may_leave(ending(True, False), whole(0.9 * SHORTEST, SHORTEST))
+    assert (found.movable, found.still) == ((1,), (1,))
+    assert [(a.dimension, a.first, a.groups) for a in found.assignments] == [(WHOLE, 0, 0), (0, 0, GROUPS)]
+    divided = that_may_leave(ending(True, True), plan(1.0, 2))
+    assert (divided.movable, divided.still, divided.assignments) == ((0, 1), (0, 1), plan(1.0, 2).assignments)
+    moving = replace(plan(1.0, 2), movable=(0,))
+    assert that_may_leave(ending(True, True), moving).still == (1,)
+    for where in (ending(False, True), replace(ending(True, False), splits={})):
+        assert that_may_leave(where, whole(1.0, 1.0)) == whole(1.0, 1.0)
+    host = whole(1.0, 1.0, device=ON_HOST)
+    assert that_may_leave(ending(True, True), host) == host
+    apart = ending(True, True, memories=(0, 1), merge=Reduction.DIFFERENCE)
+    assert that_may_leave(apart, plan(1.0, 2)) == plan(1.0, 2)
+    assert Plan.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize("seconds", [SHORTEST, 0.3, 3.0])
+def test_such_launches_end_in_many_places(seconds: float) -> None:
+    """A device that leaves has less than what it may take to be free, and chunks are all of the launch."""
+    where, groups = ending(True, True), 1 << 18
+    there = Assignment(0, D0, 0, 0.0, seconds, 0, 0, groups)
+    cells = in_chunks(Plan((there,), "p", ("d0", "d1"), seconds, movable=(0,), still=(0,)), where).assignments
+    assert [a.first for a in cells] == [sum(b.groups for b in cells[:n]) for n in range(len(cells))]
+    assert sum(a.groups for a in cells) == groups
+    assert max(a.groups for a in cells) * seconds / groups <= SOON
+    assert len(cells) <= 2 * ceil(seconds / SOON) + 1

@@ -174,7 +174,7 @@ def test_what_computes_elsewhere_or_runs_out_of_order_does_not_end_early(memorie
     assert (first - CUTTING < 2e-3) == (memories == (0, 0))
     (task,) = asked.graph.nodes
     assert isinstance(task, Launch)
-    for shape, local, early in (((GROUPS, 1), (1, 1), True), ((GROUPS, 2), (1, 1), False), ((GROUPS,), None, False)):
+    for shape, local, early in (((GROUPS, 1), (1, 1), True), ((GROUPS, 2), (1, 1), False), ((GROUPS,), None, True)):
         other = replace(asked, graph=replace(asked.graph, nodes=(replace(task, global_size=shape, local_size=local),)))
         cost = verdict(with_moving_shares(other, plan(0.1)))["cost"]
         assert (cost - CUTTING < 2e-3) == (early and memories == (0, 0))

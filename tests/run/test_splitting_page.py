@@ -1,4 +1,4 @@
-"""The example of docs/splitting.md runs."""
+"""The examples of docs/splitting.md run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from tests import ROOT
 PAGE = ROOT / "docs" / "splitting.md"
 
 
-def test_the_example_of_the_page() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    exec(compile(code, str(PAGE), "exec"), {})
+def test_the_examples_of_the_page() -> None:
+    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    for code in examples:
+        exec(compile(code, str(PAGE), "exec"), names)
+    assert len(examples) == 2

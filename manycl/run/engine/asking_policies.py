@@ -29,7 +29,7 @@ from manycl.plan.policy import (
     is_static,
     learns,
 )
-from manycl.plan.preemptible import in_packets
+from manycl.plan.preemptible import in_packets, that_may_leave
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import on_present
 from manycl.plan.splitting import Splits
@@ -79,7 +79,7 @@ def decided(
     ``lowering`` raise."""
     plan = planned(problem, policy) if ahead is None else ahead
     if plan is not None and plan is not policy and own_name(policy) and not learns(policy) and not problem.as_planned:
-        plan = in_packets(problem, _moving(problem, plan))
+        plan = that_may_leave(problem, in_packets(problem, _moving(problem, plan)))
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:

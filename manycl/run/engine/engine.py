@@ -33,6 +33,7 @@ from manycl.run.recovery.idempotence import repeatable
 from manycl.run.recovery.lineage import Unrecoverable, rest_of
 from manycl.run.recovery.replanning import Outlook, buffer_names, graph_of, is_whole, not_begun, rescheduled
 from manycl.run.recovery.stragglers import GAIN, StragglerDetection
+from manycl.run.stealing.player import MovingPlayer
 from manycl.trace import FailureEvent, Trace
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.logs import logger
@@ -107,6 +108,21 @@ def again(
         return result
     finally:
         directory.close(script.lowered.cut, script.lowered.joined, script.lowered.own)
+
+
+def moved_again(
+    subject: Subject,
+    plan: Plan,
+    backend: Backend,
+    directory: Directory,
+    observers: Sequence[Observer],
+    watch: EventMonitor,
+) -> Result:
+    """Follow a plan whose launches may move, from steps made before; where ``subject`` says, buffers are. For the rest,
+    see ``execute``."""
+    directory.open(subject.lowered.cut, subject.lowered.lies)
+    playback = MovingPlayer.following(subject, plan, directory)
+    return _Play(subject, playback, backend, plan.policy, observers, watch).closed(directory)
 
 
 def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, watch: EventMonitor | None) -> Result:

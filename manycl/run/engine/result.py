@@ -16,6 +16,7 @@ from manycl.plan.movable import MOVING
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.commands.backend import Record
 from manycl.run.commands.command_graph import CommandGraph
+from manycl.run.commands.transfers import Subject
 from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.engine.compile_time import LEAST, Phase, moved, phases, united, without
 from manycl.run.engine.divisions import MEASURED, divisions
@@ -70,6 +71,16 @@ class Result:
         if self.playback is None or self.playback.issued or isinstance(self.record, MergedRecord):
             return None
         return self.playback.script
+
+    def moving(self, plan: Plan) -> Subject | None:
+        """Return what was run, where it can be run again by a plan whose launches may move; None where it cannot."""
+        playback = self.playback
+        if playback is None or plan is not self.plan or playback.settled(plan) is not plan or not plan.movable:
+            return None
+        script = playback.script
+        is_one = script.problem.machine.memories == 1 and script.lowered.room is None and not script.problem.demanded
+        is_usual = is_one and not isinstance(self.record, MergedRecord)
+        return Subject(script.problem, script.lowered, playback.directory.valid) if is_usual else None
 
     def story(self, node: int | str) -> str:
         """Return why a node of the graph (its number, or a name that no other node has) ran where and when it did, in

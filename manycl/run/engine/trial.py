@@ -48,8 +48,10 @@ def part_of(plan: Plan, nodes: Sequence[int]) -> Plan:
     """Return a plan's assignments of some nodes, which have their place in ``nodes`` as their number."""
     number = {n: i for i, n in enumerate(nodes)}
     kept = tuple([a._replace(node=number[a.node]) for a in plan.assignments if a.node in number])
-    movable, in_turn = (tuple([number[n] for n in of if n in number]) for of in (plan.movable, plan.in_turn))
-    return Plan(kept, plan.policy, plan.devices, plan.makespan, movable=movable, in_turn=in_turn)
+    movable, in_turn, still = (
+        tuple([number[n] for n in of if n in number]) for of in (plan.movable, plan.in_turn, plan.still)
+    )
+    return Plan(kept, plan.policy, plan.devices, plan.makespan, movable=movable, in_turn=in_turn, still=still)
 
 
 class TrialProgress:

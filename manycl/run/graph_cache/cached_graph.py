@@ -29,7 +29,7 @@ from manycl.run.engine.result import Result
 from manycl.run.engine.trial import Fallback, Trial
 from manycl.run.graph_cache.autotuner import PLANNED_RUNS, TRIAL_SHARE, Autotuner, TrialBudget
 from manycl.run.graph_cache.background_analysis import Interest
-from manycl.run.graph_cache.kept_commands import KeptCommands
+from manycl.run.graph_cache.kept_commands import KeptCommands, KeptShares
 from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_rule import gains_nothing
@@ -84,7 +84,7 @@ class CachedGraph:
         if self._learner is not None:  # it says itself when it is to be asked again
             is_asked, free = False, 1
         self._tuner = Autotuner(given, self.budget, is_asked=is_asked, free=free, former=former)
-        self._commands: list[KeptCommands] = [] if former is None else self._commands
+        self._commands: list[KeptCommands | KeptShares] = [] if former is None else self._commands
         self._is_asked_ahead = False  # whether that has begun
 
     @property
@@ -158,9 +158,7 @@ class CachedGraph:
             self._tuner.answered(ran, result.settled, max(took - result.seconds, 0.0))
             self._keep(result, of)
             if (kept := self._tuner.kept) is not None:
-                self._commands = [
-                    c for c in self._commands if c.script.plan is kept or c.script.plan is self._tuner.plan
-                ]
+                self._commands = [c for c in self._commands if c.plan is kept or c.plan is self._tuner.plan]
         return told(learner, result) if learner is not None else result
 
     def _look_around(self) -> None:
@@ -227,7 +225,7 @@ class CachedGraph:
         for is_own in (True, False):
             for kept in self._commands if not has_own else ():
                 is_same = kept.of.keys == of.keys and kept.of.scalars == of.scalars
-                if kept.script.plan is not plan or is_same is not is_own:
+                if kept.plan is not plan or is_same is not is_own:
                     continue
                 has_own, commands = is_own, kept if is_own else kept.on(graph, of)
                 if commands is not None and (result := commands.play(session, learning)) is not None:
@@ -248,6 +246,9 @@ class CachedGraph:
         """Keep the commands of a run by the kept plan, or by one that may become it, unless the run was long: they are
         enqueued at once, and Ctrl-C would have to wait for them."""
         script, kept = result.script, self._tuner.plan
+        if kept is not None and (subject := result.moving(kept)) is not None:
+            found = KeptShares(subject, kept, of, self._devices)
+            self._commands = [found, *self._commands[: PLANS - 1]]
         if script is None or result.seconds > at_once(script.problem):
             return
         if kept is None or script.plan is kept:

@@ -63,7 +63,7 @@ class GraphCache:
         self._events, self._version = session.devices.events, -1  # of the devices that were looked at last
         self._demanded = frozenset[DeviceIndex]()
         self._policy = ""  # of the last graph
-        self._there = Facts()[2:8]  # what is known of these
+        self._there = Facts()[2:9]  # what is known of these
         self._foreseen: Decision | None = None  # what was decided ahead of time
         self._unread: tuple[float, float] | None = None  # seconds of the last planned run, and of all reads before
 
@@ -182,7 +182,8 @@ class GraphCache:
             self._nodes, self._changes = 0, devices.changes
         gpu = next((d for d in machine.indices if lanes[d].watched), None)
         fastest = max(machine.indices, key=lambda d: machine.devices[d].flops, default=None)
-        self._there = len(machine.devices), devices.away, gpu, fastest, bool(self._demanded), bool(devices.mortal)
+        kinds = bool(self._demanded), bool(devices.mortal), any(d.shortens for d in machine.devices)
+        self._there = len(machine.devices), devices.away, gpu, fastest, *kinds
 
     def goes_on(self, stream: EagerStream, policy: str) -> bool:
         """Return whether the device of an eager stream is also given the next commands."""

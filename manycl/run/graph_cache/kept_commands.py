@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from manycl.errors import ManyclError
 from manycl.graph.graph import Graph
 from manycl.graph.signature import Signature
+from manycl.plan.plan import Plan
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.admission import make_room
-from manycl.run.engine.engine import again, resumed
+from manycl.run.engine.engine import again, moved_again, resumed
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import PLAIN, Setup
@@ -24,6 +25,30 @@ from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.run.session.session import Session
+
+
+class KeptShares:
+    """A plan whose launches may move while they run, kept with its steps: the run is decided anew each time, but not
+    planned. In one memory, whose contents nobody else loses. ``of``, ``devices``: as for KeptCommands."""
+
+    def __init__(self, subject: Subject, plan: Plan, of: Signature, devices: int) -> None:
+        self._subject, self.plan, self.of, self._devices = subject, plan, of, devices
+
+    def on(self, graph: Graph, of: Signature) -> None:
+        """Return None: its chunks are launches on its own buffers."""
+
+    def play(self, session: Session, learning: bool) -> Result | None:
+        """Follow the plan; as ``KeptCommands.play``."""
+        return session.repeat(self._subject.problem.graph, self._devices, learning, partial(self._play, session))
+
+    def _play(self, session: Session) -> Result | None:
+        devices, lowered, directory = session.devices, self._subject.lowered, session.directory
+        if devices.mortal or not session.data.steps.exists(lowered) or not lowered.fits(directory):
+            return None
+        devices.used.become(devices.present)
+        watch = EventMonitor(devices.events, devices.machine, devices.used)
+        subject = self._subject._replace(valid=directory.valid)
+        return moved_again(subject, self.plan, session.backend, directory, session.observers, watch)
 
 
 class _Recording:
@@ -49,7 +74,7 @@ class KeptCommands:
         lasting: bool,
         recording: _Recording | None = None,
     ) -> None:
-        self.script, self.of = script, of
+        self.script, self.plan, self.of = script, script.plan, of
         self._devices, self._is_lasting = devices, lasting
         self._memory: int | None = None  # the version of the memory after the last run
         self._recording = _Recording(of) if recording is None else recording

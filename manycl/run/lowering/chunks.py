@@ -12,7 +12,7 @@ from manycl.graph.access import interfere
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.preemptible import least_groups, longest_packet
+from manycl.plan.preemptible import PACKETS_AHEAD, least_groups, longest_packet, within
 from manycl.plan.problem import Problem
 from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.range_tasks import RangeTask
@@ -41,7 +41,7 @@ LEAST = 30
 
 def in_chunks(plan: Plan, problem: Problem) -> Plan:
     """Return the plan with the ranges of launches whose shares may move (``Plan.movable``) cut into chunks."""
-    movable, graph = frozenset(plan.movable), problem.graph
+    movable, still, graph = frozenset(plan.movable), frozenset(plan.still), problem.graph
     shares: dict[int, list[int]] = {}
     settled = settled_packets(plan)
     packets: dict[int, float] = {}  # the most packets in which a device is to run its share, by launch
@@ -63,7 +63,10 @@ def in_chunks(plan: Plan, problem: Problem) -> Plan:
         if a.node not in together:
             assert isinstance(a.dimension, int), "it is a range"
             together[a.node] = run_together(graph.nodes[a.node], a.dimension, sum(shares[a.node]))
-        sizes = cut(a.groups, next(counts[a.node]), least[a.node], together[a.node])
+        if a.node in still and problem.machine.devices[a.device].shortens:
+            sizes = evenly(a.groups, _endings(problem, a), together[a.node])
+        else:
+            sizes = cut(a.groups, next(counts[a.node]), least[a.node], together[a.node])
         each = (a.end - a.start) / a.groups
         for low, high in pairwise((0, *accumulate(sizes))):
             start, end = a.start + each * low, a.start + each * high
@@ -78,6 +81,19 @@ def _packets(problem: Problem, share: Assignment) -> float:
         return 0.0
     least = least_groups(problem, share.node, share.device, split.groups)
     return min((share.end - share.start) / seconds, share.groups / least)
+
+
+def _endings(problem: Problem, share: Assignment) -> int:
+    """Return in how many places a share may end early, so that its device is soon free."""
+    return math.ceil((share.end - share.start) * PACKETS_AHEAD / within(problem.machine.devices[share.device]))
+
+
+def evenly(groups: int, most: int, together: int = 1) -> list[int]:
+    """Return the sizes of at most ``most`` chunks of ``groups`` work-groups, which are alike; each but the last is a
+    multiple of ``together``."""
+    size = -(-groups // (together * max(1, most))) * together
+    whole, rest = divmod(groups, size)
+    return [size] * whole + [rest] * (rest > 0)
 
 
 def _counts(shares: Sequence[int], least: int, most: int) -> list[int]:

@@ -13,7 +13,7 @@ as a whole, the steps are the nodes and the pieces the buffers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
@@ -112,9 +112,16 @@ class _Assembly:
         self.plan = plan
         self.directory = directory
         self.of = _by_node(self.graph, plan)
-        drafted = draft_steps(problem, self.of, directory, limits, passes, shared, deep)
+        drafted = draft_steps(problem, self.of, directory, limits, passes, shared, deep, self._as_wholes())
         self.drafts, self.temporaries = drafted.of_node, drafted.temporaries
         self.sizes, self.windows = drafted.sizes, drafted.windows
+
+    def _as_wholes(self) -> Set[int]:
+        """Return the launches that are cut only so that they can move, and stay in one memory: what each chunk touches
+        need not be known."""
+        if self.plan is None or self.problem.machine.memories > 1:
+            return frozenset()
+        return {n for n in self.plan.still if len({a.device for a in self.of[n]}) == 1}
 
     def result(self) -> Lowered:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}

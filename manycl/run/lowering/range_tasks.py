@@ -95,14 +95,16 @@ def draft_steps(
     passes: Sequence[TimeTile] = (),
     shared: bool = True,
     deep: InDepth | None = None,
+    as_wholes: Container[int] = (),
 ) -> Drafted:
     """Return the range tasks of all nodes. ``of``: a plan's assignments by node (none: devices are chosen during the
     run). ``limits``: the devices on which ranges work on windows. ``passes``: the time tiles, whose ranges run in
     columns, one after another. ``shared``: as for :class:`windows.Windows`. ``deep``: the launches that run in depth.
+    ``as_wholes``: divided nodes of which each range counts as touching all that the node does.
 
     Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided.
     """
-    return _Drafting(problem, of, directory, limits, passes, shared, deep).result()
+    return _Drafting(problem, of, directory, limits, passes, shared, deep, as_wholes).result()
 
 
 class _Drafting:
@@ -115,8 +117,9 @@ class _Drafting:
         passes: Sequence[TimeTile],
         shared: bool,
         deep: InDepth | None,
+        as_wholes: Container[int],
     ) -> None:
-        self.deep = deep
+        self.deep, self._as_wholes = deep, as_wholes
         self._own: dict[tuple[object, ...], BufferKey] = {}  # what devices in depth have of their own
         self.problem = problem
         self.graph = problem.graph
@@ -262,7 +265,12 @@ class _Drafting:
         # the assignment that merges partial results
         home = next((a for a in assignments if a.dimension is MERGE), ranges[0])
         memories = [self._memory(a) for a in ranges]
-        found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
+        found: list[dict[BufferKey, Access]]
+        if node in self._as_wholes:
+            access = {key: replace(x, overwrites=False) for key, x in access_of(task, self.sizes).items()}
+            found = [access] * len(ranges)
+        else:
+            found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
         cut = _Cut(node, division, divisions, ranges, found, memories, home, self._memory(home))
         if any(of is not division for of in divisions):
             different = list({id(of): of for of in divisions}.values())

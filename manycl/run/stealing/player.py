@@ -10,6 +10,7 @@ from functools import partial
 from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.preemptible import that_may_leave
 from manycl.run.commands.backend import Command, EndsEarly, Run, Shorten
 from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.commands.transfers import Subject
@@ -93,6 +94,8 @@ class MovingPlayer(Dynamic):
             return self._in_packets(plan)  # the next run is to use packets, too
         if plan is None or not self._is_whole or self._is_disturbed:
             return None
+        if plan.movable == plan.still:
+            return plan
         begins, planned, now = Counter[int](), Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
         for node, worker, groups in self._following.shares():
             now[node, worker.device] = begins[node], worker.ran
@@ -108,7 +111,8 @@ class MovingPlayer(Dynamic):
             if groups or not a.is_range:
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
                 out.append(a._replace(first=first, groups=groups, end=end))
-        return replace(plan, assignments=tuple(out), movable=(), in_turn=())
+        found = replace(plan, assignments=tuple(out), movable=plan.still, in_turn=())
+        return that_may_leave(self.script.problem, found)
 
     def _in_packets(self, plan: Plan) -> Plan:
         """Return a plan with the packet sizes on which devices have settled; the number of chunks of shares follows

@@ -51,7 +51,8 @@ class ShareScheduler:
         self.decisions: list[DecisionEvent] = []
         self.launches: dict[int, WorkStealing] = {}
         for node, chunks in lowered.chunks.items():
-            self._begin(node, chunks, timetable.each[node], done, node in lowered.plan.in_turn)
+            how = node in lowered.plan.in_turn, node in lowered.plan.still
+            self._begin(node, chunks, timetable.each[node], done, *how)
         self._given = bytearray(len(lowered.graph.nodes))
         for step in done:
             self._given[step] = 1
@@ -82,7 +83,7 @@ class ShareScheduler:
         return Rescheduler(self._problem, self._extent, self._graph)
 
     def _begin(
-        self, node: int, chunks: Chunks, each: Mapping[DeviceIndex, float], done: Set[int], in_turn: bool
+        self, node: int, chunks: Chunks, each: Mapping[DeviceIndex, float], done: Set[int], in_turn: bool, still: bool
     ) -> None:
         """Make the scheduler of a launch whose shares may move. ``each``: the seconds of a work-group, by device."""
         problem, estimates = self._problem, self._estimates
@@ -92,9 +93,9 @@ class ShareScheduler:
             return estimates.moving(chunks.steps[first:last], device, self._valid, self._now)
 
         cost = moving if problem.machine.memories > 1 else nothing_moves
-        launch = self.launches[node] = WorkStealing(chunks, terms, cost, done, in_turn)
+        launch = self.launches[node] = WorkStealing(chunks, terms, cost, done, in_turn, still)
         launch.is_ready = not chunks.bytes(self._graph).before
-        if (in_turn or len(chunks.deques) == 1) and len(terms) < len(problem.machine.devices):
+        if (in_turn or len(chunks.deques) == 1) and not still and len(terms) < len(problem.machine.devices):
             # any device may take it over, also without a share of its own
             others = estimates.known(node) - terms.keys()
             if not others or problem.away:  # the models are slow to ask, and nothing has changed since
@@ -340,6 +341,7 @@ class ShareScheduler:
         self._returning.discard(device)
         for node, launch in self.launches.items():
             if not launch.is_over and device in self._able(launch):
+                launch.loosen()
                 self._join(node, [device], now)
         self.even_out()
 

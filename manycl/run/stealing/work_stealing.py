@@ -71,7 +71,8 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
-    device with a deque. ``in_turn``: the launch runs on one device at a time. ``workers``: the devices that take part,
+    device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
+    until they are ``loosened``. ``workers``: the devices that take part,
     or did; ``thieves``: devices that have stolen, or of whose packets some was taken back; ``is_ready``: whether all
     that any chunk depends on has been given to devices."""
 
@@ -82,8 +83,9 @@ class WorkStealing:
         moving: Moving = nothing_moves,
         done: Set[int] = frozenset(),
         in_turn: bool = False,
+        still: bool = False,
     ) -> None:
-        self.chunks, self.in_turn, self._moving = chunks, in_turn, moving
+        self.chunks, self.in_turn, self.still, self._moving = chunks, in_turn, still, moving
         self.workers: dict[DeviceIndex, StealingWorker] = {}
         self.thieves: set[DeviceIndex] = set()
         self.is_ready = False
@@ -147,7 +149,7 @@ class WorkStealing:
                 self.thieves.add(device)
             first, end = worker.rest
         last = self._end_of_packet(worker, first, end, now)
-        if worker.shortens and first < last:
+        if (worker.shortens and first < last) or self.still:
             last = end
         if limit is not None and last > limit:
             last = limit
@@ -214,6 +216,8 @@ class WorkStealing:
 
     def _steal(self, thief: StealingWorker, now: float) -> DeviceIndex | None:
         """Move the end of the deque that would end last to a device whose deque is empty. Return the deque's owner."""
+        if self.still:
+            return None
         owners = [
             (self.end(w, now), w)
             for w in self.workers.values()
@@ -297,7 +301,7 @@ class WorkStealing:
         device would take chunks of it. The worker may also be one that should end soon: if it does not, that is unknown
         until its packet ends."""
         thief = self.workers.get(device)
-        if thief is None or not thief.is_idle or self._open:
+        if thief is None or not thief.is_idle or self._open or self.still:
             return None
         latest, found, victim = -math.inf, None, thief
         for w in self.workers.values():
@@ -338,10 +342,16 @@ class WorkStealing:
 
     # events
 
+    def loosen(self) -> None:
+        """Let shares move from now on."""
+        self.still = False
+
     def leave(self, device: DeviceIndex) -> None:
         """Give a device nothing more. The packets that it was given end there."""
         worker = self.workers.get(device)
         if worker is not None:
+            if worker.given or worker.rest[0] < worker.rest[1]:
+                self.loosen()
             worker.is_here = False
             self._present = [w for w in self._present if w is not worker]
             if worker.rest[0] < worker.rest[1]:

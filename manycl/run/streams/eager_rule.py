@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
+from manycl.plan.movable import SHORTEST
 from manycl.run.engine.trial import LOSING
 
 WORTH = 1e-3
@@ -122,10 +123,10 @@ class Facts(NamedTuple):
 
     ``policy``: the one that the user has named. ``devices``: how many there are; ``away``: those that have left.
     ``gpu``: the first one that is waited for by polling; ``fastest``: the one with the highest peak. ``is_demanded``:
-    whether other processes ask for devices; ``is_mortal``: whether devices may be lost. ``is_awaited``: whether others
-    would wait for a run of the graph, which may run in packets. ``fresh``: seconds and number of commands of the last
-    new graphs. ``first``: seconds that the first command of an unknown graph took before; infinite where it is not
-    known.
+    whether other processes ask for devices; ``is_mortal``: whether devices may be lost; ``shortens``: whether there are
+    devices on which launches can end early. ``is_awaited``: whether others would wait for a run of the graph, which may
+    run in packets. ``fresh``: seconds and number of commands of the last new graphs. ``first``: seconds that the first
+    command of an unknown graph took before; infinite where it is not known.
     """
 
     policy: str = "auto"
@@ -136,6 +137,7 @@ class Facts(NamedTuple):
     fastest: DeviceIndex | None = None
     is_demanded: bool = False
     is_mortal: bool = False
+    shortens: bool = False
     is_awaited: bool = False
     fresh: tuple[tuple[float, int], ...] = ()
     graph: MeasuredGraph | None = None
@@ -223,6 +225,8 @@ def _of_several(facts: Facts) -> Decision:
         return _planned("it is a part of a long program")
     if graph.latest >= LONG and facts.is_mortal:
         return _planned("it takes long, and plans keep copies in case that a device is lost")
+    if facts.shortens and graph.is_analysed and graph.latest >= SHORTEST * graph.nodes:
+        return _planned("its launches take long, and may move to other devices while they run")
     if graph.stays:
         return _planned(Need.REFUSED.value)
     if graph.device is not None:

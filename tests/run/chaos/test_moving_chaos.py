@@ -58,7 +58,7 @@ __all__ = ["small_chunks", "validated"]  # fixtures of the module
 @st.composite
 def shares(draw: Any, graph: Graph, where: Machine) -> Plan:
     """Any plan in which devices have one share each of most launches, which may move; some are on one device at a
-    time."""
+    time, some stay where they are until devices leave or come."""
     plan: Plan = draw(plans(graph, where))
     out: list[Assignment] = []
     whole = {a.node: a for a in plan.assignments}
@@ -74,7 +74,8 @@ def shares(draw: Any, graph: Graph, where: Machine) -> Plan:
     assert whole.keys() == {a.node for a in out}
     movable = sorted({a.node for a in out if a.is_range})
     in_turn = [n for n in movable if draw(st.integers(0, 3)) == 0]
-    return replace(plan, assignments=tuple(out), movable=tuple(movable), in_turn=tuple(in_turn))
+    still = tuple(n for n in movable if draw(st.integers(0, 2)) == 0)
+    return replace(plan, assignments=tuple(out), movable=tuple(movable), in_turn=tuple(in_turn), still=still)
 
 
 class StolenAnyhow(WorkStealing):

@@ -137,6 +137,7 @@ class Simulated:
         is_planned_anew: bool = True,
         fallback: Fallback | None = None,
         as_planned: bool = False,
+        policy: str = "balance",
     ) -> Result:
         problem = replace(self.problem(self.graph), as_planned=as_planned)
         watch = EventMonitor(self.events, self.machine)
@@ -155,7 +156,7 @@ class Simulated:
 
         lowering(problem, None, Directory())
         setup = Setup(lowering, rest=self.problem if is_planned_anew else None, trial=Trial(fallback))
-        return execute(problem, find("balance"), backend[0], Directory(), setup=setup, watch=watch)
+        return execute(problem, find(policy), backend[0], Directory(), setup=setup, watch=watch)
 
 
 @pytest.mark.parametrize("speed", [1.0, 3.0])

@@ -14,6 +14,7 @@ import pytest
 
 import manycl as mc
 from manycl.errors import ManyclError, ResultError
+from manycl.plan import preemptible
 from tests.run.recovery.test_lost_devices import Death, death, victim
 
 __all__ = ["death"]  # a fixture
@@ -82,14 +83,16 @@ def restless(queue: mc.Queue, seed: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"], ids=["zero copy", "copies"])
-@pytest.mark.parametrize("deterministic", ["1", "0"], ids=["static", "moving"])
+@pytest.mark.parametrize("shares", ["static", "moving", "long"])
 @pytest.mark.parametrize("policy", ["heft", "mkmd", "eager"])
 @pytest.mark.parametrize("devices", ["native/2", "opencl/2"])
 def test_bits_are_those_of_one_device(
-    devices: str, policy: str, deterministic: str, zero_copy: str, monkeypatch: pytest.MonkeyPatch
+    devices: str, policy: str, shares: str, zero_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setenv("MANYCL_DETERMINISTIC", deterministic)
+    monkeypatch.setenv("MANYCL_DETERMINISTIC", str(int(shares != "moving")))
+    if shares == "long":  # all launches may leave a device while they run
+        monkeypatch.setattr(preemptible, "SHORTEST", 0.0)
     seed, turns = SystemRandom().randrange(1 << 32), 4
     print("seed", seed)
     expected = alone(devices.partition("/")[0], turns, 4)

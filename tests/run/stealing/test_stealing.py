@@ -129,9 +129,9 @@ def test_every_cell_runs_once(data: Any) -> None:
     seconds = st.floats(1e-6, 1.0)
     terms = {d: Terms(data.draw(seconds), data.draw(seconds), shortens=data.draw(st.booleans())) for d in deques}
     moving = data.draw(st.sampled_from([0.0, 1e-3, 10.0]))
-    in_turn = data.draw(st.booleans())
+    in_turn, still = data.draw(st.booleans()), data.draw(st.booleans())
     chunks = chunked(groups, deques)
-    state = WorkStealing(chunks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
+    state = WorkStealing(chunks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn, still=still)
     books, now, here = CellBooks(), 0.0, set(deques)
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(seconds)
@@ -142,6 +142,8 @@ def test_every_cell_runs_once(data: Any) -> None:
             if taken is not None:
                 assert taken.device == d
                 assert d in here
+                first, last = deques.get(d, (0, 0))
+                assert not state.still or (first <= taken.first and taken.last <= last), "it was not to move"
                 books.took(taken)
         elif event == "end" and books.given.get(d):
             books.ended(state.workers[d].end(now))
@@ -158,11 +160,13 @@ def test_every_cell_runs_once(data: Any) -> None:
             assert state.take(d, now) is None
         elif event == "come":
             state.come(d, Terms(1.0, 1.0), now)
+            state.loosen()
             here.add(d)
         under_way = [c for line in books.given.values() for t in line for c in range(t.first, t.last)]
         rest = Counter(range(len(groups))) - books.ran - Counter(under_way)
         assert state.left == rest.total()
         assert state._rest == sum(groups[c] for c in rest)
+    state.loosen()
     if not here:
         state.come(device(0), Terms(1.0, 1.0), now)
         here.add(device(0))

@@ -16,6 +16,7 @@ import manycl
 import manycl as mc
 from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
+from manycl.plan.movable import SHORTEST
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine.asking_policies import UNPLANNED
 from manycl.run.engine.trial import LOSING
@@ -94,6 +95,16 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "long, devices may be lost": (graph(LONG, 2 * LONG, latest=LONG)._replace(is_mortal=True), None),
     "long, no device may be lost": (graph(LONG, 2 * LONG, latest=LONG), ONE),
     "short, devices may be lost": (graph(MIDDLE, 2 * MIDDLE, latest=MIDDLE)._replace(is_mortal=True), ONE),
+    "long launches, which may move": (graph(1.0, nodes=2, latest=2 * SHORTEST)._replace(shortens=True), None),
+    "long, but of launches that are not": (
+        graph(1.0, 2.0, nodes=2, latest=1.9 * SHORTEST)._replace(shortens=True),
+        ONE,
+    ),
+    "long launches, not known to move": (
+        graph(1.0, latest=SHORTEST, is_analysed=False)._replace(shortens=True),
+        ONE,
+    ),
+    "long launches, which cannot end early": (graph(1.0, planned=2.0, latest=SHORTEST), ONE),
     "not tried without a plan": (graph(planned=SHORT), ONE),
     "not tried without a plan, and long": (graph(planned=LONG), None),
     "not analysed": (graph(MIDDLE, is_analysed=False), ONE),
@@ -258,7 +269,7 @@ ELSEWHERE = {
 
 def test_nobody_else_decides() -> None:
     """Other modules gather facts and obey: they have none of the rule's numbers."""
-    own = {name for name in vars(eager_rule) if name.isupper()} - {"HORIZON", "LOSING", "SUBMITTED"}
+    own = {name for name in vars(eager_rule) if name.isupper()} - {"HORIZON", "LOSING", "SHORTEST", "SUBMITTED"}
     assert own == {
         "WORTH",
         "LONG",

@@ -121,6 +121,7 @@ struct slot {
     u32 users;              /* workers in it */
     u32 wanted;             /* sleeping workers that are still to be woken for it */
     u32 is_open;            /* in the device's list: there may be work left */
+    u32 grows;              /* nobody knows how long a unit takes: blocks grow from one on */
     _Alignas(128) u64 left; /* units that have not ended */
     u64 busy;               /* ns that workers have spent on it */
     struct share shares[];

@@ -30,7 +30,7 @@ static u64 take_block(struct slot *slot, struct share *share, u64 *first) {
     for (;;) {
         u64 begin = seen & 0xffffffffu, end = seen >> 32;
         if (begin >= end) return 0;
-        u64 count = least_of(most_of((end - begin) / slot->parts, slot->least), slot->most);
+        u64 count = least_of(most_of((end - begin) / slot->parts, slot->least), peek(&slot->most));
         count = least_of(count, end - begin);
         if (__atomic_compare_exchange_n(&share->span, &seen, span(begin + count, end), 1, __ATOMIC_ACQ_REL,
                                         __ATOMIC_RELAXED)) {
@@ -132,6 +132,8 @@ static struct slot *open_slot(struct device *device, struct command *command, u6
     slot->least = 1, slot->most = units, slot->parts = device->count == 1 && command->cost ? 1 : 8;
     if (command->in_order) slot->parts *= device->count;
     slot->wanted = 0, slot->users = 1, slot->is_open = 1;
+    slot->grows = command->in_order && !command->cost; /* who shortens it waits for what has begun */
+    if (slot->grows) slot->most = 1;
     u64 helpers = least_of((u64)device->count, units) - 1;
     if (command->cost) {
         double each = (double)command->cost * (double)unit / 1024.0; /* ns */
@@ -168,7 +170,15 @@ static u64 run_block(struct worker *worker, struct slot *slot, struct share *sha
     u64 first = 0, count = take_block(slot, share, &first);
     if (!count) return 0;
     u64 from = slot->base + first * slot->unit, to = least_of(from + count * slot->unit, slot->groups);
+    u64 start = slot->grows ? now() : 0;
     run(worker, slot->command, from, to);
+    if (start && count == peek(&slot->most)) { /* the next blocks may take as long as they should at most, but no longer */
+        u64 took = now() - start;
+        if (took < MOST_BLOCK / 2)
+            store(&slot->most, 2 * count);
+        else if (took > MOST_BLOCK && count > 1)
+            store(&slot->most, count / 2);
+    }
     return count;
 }
 

@@ -1,0 +1,162 @@
+"""Long launches leave a native device in the middle, and go on elsewhere: by default, whatever has planned them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import manycl as mc
+from manycl.machine import DeviceIndex
+from manycl.plan import preemptible
+from manycl.plan.plan import Assignment, Plan
+from manycl.run.commands.backend import Command, Run
+from manycl.run.engine.observers import Observer
+from manycl.run.engine.playback import Playback
+from manycl.run.engine.result import Result
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvent, DeviceLeaves
+from manycl.run.session.session import Session
+from manycl.trace import KernelEvent
+from tests.run.recovery.test_epochs import Simulated
+
+PROGRAM = mc.Program("""
+kernel void change(global uint *x, uint rounds) {
+    int i = get_global_id(0);
+    uint v = x[i];
+    for (uint k = 0; k < rounds; k++) { v ^= v << 13; v ^= v >> 17; v ^= v << 5; }
+    x[i] = v + get_group_id(0);
+}
+""")
+ITEMS, LOCAL, ROUNDS = 1 << 14, 64, 2_000
+GROUPS = ITEMS // LOCAL
+BEGIN = np.tile(np.arange(1, LOCAL + 1, dtype=np.uint32), GROUPS)
+
+
+def changed(rounds: int) -> bytes:
+    """Return what the kernel makes of BEGIN, which is the same for each work-group."""
+    v = np.arange(1, LOCAL + 1, dtype=np.uint32)
+    for _ in range(rounds):
+        v ^= v << np.uint32(13)
+        v ^= v >> np.uint32(17)
+        v ^= v << np.uint32(5)
+    return (np.tile(v, GROUPS) + np.arange(ITEMS, dtype=np.uint32) // np.uint32(LOCAL)).tobytes()
+
+
+EXPECTED = changed(ROUNDS)
+
+
+class Happening(Observer):
+    """Events are put as soon as a launch has been given to a device."""
+
+    def __init__(self, session: Session, *events: DeviceEvent) -> None:
+        self._session, self._events = session, events
+
+    def issued(self, playback: Playback, commands: Sequence[Command], now: float) -> None:
+        if any(isinstance(c, Run) for c in commands):
+            events, self._events = self._events, ()
+            for event in events:
+                self._session.devices.events.put(event)
+
+
+@pytest.fixture
+def queue() -> Iterator[mc.Queue]:
+    with mc.Queue("native/2") as made:
+        yield made
+
+
+def run_by(queue: mc.Queue, shares: Sequence[int], *events: DeviceEvent) -> tuple[Result, Counter[str]]:
+    """Run the kernel by a plan in which the devices have these shares. Return what each device ran."""
+    x = queue.array(BEGIN)
+    with queue.prepare() as graph:
+        PROGRAM.change(queue, (ITEMS,), (LOCAL,), x, np.uint32(ROUNDS))
+    bounds = [sum(shares[:n]) for n in range(len(shares) + 1)]
+    ranges = (
+        Assignment(0, DeviceIndex(d), 0, 0.0, 0.1, 0, low, high - low)
+        for d, (low, high) in enumerate(pairwise(bounds))
+        if low < high
+    )
+    plan = Plan(tuple(ranges), "by hand", queue.devices, 0.1, movable=(0,), still=(0,))
+    result = queue.session.run(graph.graph, plan, observers=[Happening(queue.session, *events)])
+    assert x.get().tobytes() == EXPECTED
+    ran = Counter[str]()
+    for e in result.trace.events:
+        if isinstance(e, KernelEvent):
+            ran[e.device] += e.groups
+    assert ran.total() == GROUPS
+    return result, ran
+
+
+@pytest.mark.parametrize("shares", [(GROUPS,), (GROUPS // 2, GROUPS // 2)], ids=["whole", "divided"])
+def test_what_has_not_begun_runs_elsewhere(queue: mc.Queue, shares: Sequence[int]) -> None:
+    one, other = queue.devices
+    ran = run_by(queue, shares, DeviceLeaves(one))[1]
+    assert 0 < ran[one] < shares[0]
+    assert ran[other] == GROUPS - ran[one]
+
+
+def test_who_comes_takes_part_and_who_left_for_good_does_not(queue: mc.Queue) -> None:
+    _, other = queue.devices
+    queue.leave(other)
+    assert run_by(queue, (GROUPS,))[1][other] == 0
+    assert run_by(queue, (GROUPS,), DeviceComes(other))[1][other] > 0
+
+
+def test_a_launch_waits_where_all_have_left_and_one_returns(queue: mc.Queue) -> None:
+    one, other = queue.devices
+    events = DeviceLeaves(one, returns=True), DeviceLeaves(other), DeviceComes(one)
+    assert run_by(queue, (GROUPS,), *events)[1][one] > 0
+
+
+def test_where_nobody_comes_shares_stay(queue: mc.Queue) -> None:
+    one, other = queue.devices
+    for shares in ((GROUPS,), (GROUPS - 1, 1), (1, GROUPS - 1)):
+        result, ran = run_by(queue, shares)
+        assert (ran[one], ran[other]) == (shares[0], GROUPS - shares[0])
+        assert len(list(result.trace.kernels())) == len(shares), "a share is one launch"
+        assert result.settled is result.plan, "and may move in the next run"
+
+
+@pytest.mark.parametrize("policy", ["auto", "in_order", "pns", "balance", "mkmd", "hop", "repara"])
+def test_policies_need_not_ask_for_that(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemptible, "SHORTEST", 0.0)
+    with mc.Queue("native/2", policy=policy) as queue:
+        x = queue.array(BEGIN)
+        with queue.prepare() as graph:
+            PROGRAM.change(queue, (ITEMS,), (LOCAL,), x, np.uint32(3))
+        for turn in range(20):
+            result = graph.run()
+            if result.playback is not None and result.playback.script.lowered.chunks and turn > 6:
+                break
+        assert result.playback is not None
+        assert result.playback.script.lowered.chunks.keys() == {0}
+
+
+@pytest.mark.parametrize("policy", ["balance", "pns", "auto"])
+@pytest.mark.parametrize("leaves", [0.003, 0.02, 0.04])
+def test_a_simulated_device_that_leaves_is_soon_free(leaves: float, policy: str) -> None:
+    """Within 5 ms, of launches of 50 ms or 100; others run what is left, and nothing runs twice."""
+    simulated = Simulated((0.1, 0.1), 1)
+    devices = tuple(replace(d, shortens=True) for d in simulated.machine.devices)
+    simulated.machine = replace(simulated.machine, devices=devices)
+    used = {e.device for e in simulated.run(policy=policy).trace.kernels()}
+    one = min(used)
+    result = simulated.run(((leaves, lambda: simulated.events.put(DeviceLeaves(one))),), policy=policy)
+    kernels = list(result.trace.kernels())
+    assert leaves < max(e.end for e in kernels if e.device == one) <= leaves + 5e-3
+    assert max(e.end for e in kernels) <= 0.1 + (leaves if len(used) == 1 else 0.0) + 5e-3
+    ran = sorted((e.first, e.groups) for e in kernels)
+    assert [first for first, _ in ran] == [sum(n for _, n in ran[:i]) for i in range(len(ran))]
+
+
+@pytest.mark.parametrize("comes", [0.01, 0.06])
+def test_a_simulated_device_that_comes_takes_half_of_what_is_left(comes: float) -> None:
+    simulated = Simulated((0.1, 0.1), 1)
+    devices = tuple(replace(d, shortens=True) for d in simulated.machine.devices)
+    simulated.machine = replace(simulated.machine, devices=devices)
+    simulated.events.put(DeviceLeaves("d1"))
+    result = simulated.run(((comes, lambda: simulated.events.put(DeviceComes("d1"))),))
+    assert max(e.end for e in result.trace.kernels()) <= comes + (0.1 - comes) / 2 + 5e-3
