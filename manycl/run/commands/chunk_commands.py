@@ -103,11 +103,14 @@ class PacketEmitter(Emitter):
 
     # prefetching: uploads to devices before it is known whether they need the data
 
-    def may_bring(self, is_heard: Callable[[int], bool], device: DeviceIndex, key: BufferKey) -> bool:
-        """Return whether a piece is in the host's memory and not in a device's, and no command has to be waited for.
-        ``is_heard(token)``: whether a command is known to be complete."""
-        mask, maker = self.masks.get(key, self._valid.get(key, 0)), self._made.get(key, {}).get(HOST)
-        if not mask & HOST_BIT or mask >> self._memory[device] & 1 or key in self._together:
+    def may_bring(self, is_heard: Callable[[int], bool], device: DeviceIndex, key: BufferKey) -> bool | None:
+        """Return whether a piece is in the host's memory, and no command has to be waited for; None if it is in a
+        device's. ``is_heard(token)``: whether a command is known to be complete."""
+        mask = self.masks.get(key, self._valid.get(key, 0))
+        if mask >> self._memory[device] & 1:
+            return None
+        maker = self._made.get(key, {}).get(HOST)
+        if not mask & HOST_BIT or key in self._together:
             return False
         is_near = len(self._routes.between(HOST, self._memory[device])) == 1
         return is_near and (maker is None or is_heard(maker))

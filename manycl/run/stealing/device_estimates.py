@@ -44,6 +44,8 @@ class Prefetch:
         self._graph, self._memory, self._estimates = graph, memory, estimates
         self._slower = LOADED if HOST in memory else 1.0
         self.coming: dict[DeviceIndex, tuple[Set[BufferKey], float, float]] = {}
+        # by first step of a launch and device, what may be missing there of the pieces that each step reads
+        self._missing: dict[tuple[int, DeviceIndex], dict[int, list[BufferKey]]] = {}
 
     def arrived(self, device: DeviceIndex) -> None:
         """Note that all prefetching transfers to a device have ended."""
@@ -55,14 +57,26 @@ class Prefetch:
         return 0.0 if coming.isdisjoint(keys) else max(0.0, seconds - (now - begun) / self._slower)
 
     def next(
-        self, chunks: Chunks, device: DeviceIndex, found: Foreseen, now: float, may_bring: Callable[[BufferKey], bool]
+        self,
+        chunks: Chunks,
+        device: DeviceIndex,
+        found: Foreseen,
+        now: float,
+        may_bring: Callable[[BufferKey], bool | None],
     ) -> list[BufferKey]:
         """Return the pieces to prefetch next for the chunks that a device would take, in the order of their bytes, and
-        count them as in flight. Return nothing if they would come too late."""
+        count them as in flight. Return nothing if they would come too late. ``may_bring``: None for a piece that is
+        there, and so is until the launch has run: nothing else writes what it reads."""
         wanted, nbytes, seconds = dict[BufferKey, None](), 0, 0.0
         graph, written = self._graph, chunks.bytes(self._graph).writes
+        missing = self._missing.setdefault((chunks.steps[0], device), {})
         for step in reversed(chunks.steps[found.first : found.last]):
-            new = [k for k in graph.nodes[step].reads if k not in written and k not in wanted and may_bring(k)]
+            left = missing.get(step)
+            if left is None:
+                left = [k for k in graph.nodes[step].reads if k not in written]
+            asked = [(k, may) for k in left if (may := may_bring(k)) is not None]
+            missing[step] = [k for k, _ in asked]
+            new = [k for k, may in asked if may and k not in wanted]
             if not new:
                 continue
             more = nbytes + sum(graph.buffers[key].nbytes for key in new)

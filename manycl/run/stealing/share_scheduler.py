@@ -250,10 +250,10 @@ class ShareScheduler:
         return self._inputs is not None and (len(self.launches) > 1 or any(self._whole))
 
     def ahead(
-        self, devices: Collection[DeviceIndex], may_bring: Callable[[DeviceIndex, BufferKey], bool]
+        self, devices: Collection[DeviceIndex], may_bring: Callable[[DeviceIndex, BufferKey], bool | None]
     ) -> list[tuple[DeviceIndex, list[BufferKey]]]:
         """Return the pieces to prefetch to each of some devices that are busy with something else. ``may_bring``:
-        whether a piece may be moved to a device now."""
+        whether a piece may be moved to a device now (None: it is there)."""
         out: list[tuple[DeviceIndex, list[BufferKey]]] = []
         inputs, now = self._inputs, self._now
         assert inputs is not None
