@@ -221,9 +221,10 @@ class Backend(Protocol):
     def shorten(self, command: Shorten) -> EndsEarly | None:
         """Make a launch end early. Return None where it runs to its full length, or was not given."""
 
-    def wait(self) -> list[Report]:
+    def wait(self, until: float | None = None) -> list[Report]:
         """Block until a command with ``notify`` has completed or failed; return all that have. There may be late
-        reports of an earlier run that was interrupted, and none after a call of ``wake``."""
+        reports of an earlier run that was interrupted, and none after a call of ``wake``, or once ``now()`` has come to
+        ``until``."""
 
     def wake(self) -> None:
         """Make ``wait`` return, now or when it is called next. Any thread may call this."""

@@ -55,6 +55,9 @@ class Assigner(Protocol):
     def come(self, device: DeviceIndex, now: float) -> None:
         """Consider a device for assignments from now on."""
 
+    def slow(self, device: DeviceIndex) -> None:
+        """Note that a device has become slower, or faster."""
+
 
 @dataclass(slots=True)
 class _Running:
@@ -191,6 +194,9 @@ class Ask:
             self._away.discard(device)
             busy = {run.slot for run in self._running.values() if run.device == device}
             self._slots[device] = [slot for slot in range(self._places[device]) if slot not in busy]
+
+    def slow(self, device: DeviceIndex) -> None:
+        """Do nothing: a kernel is where it is, and the policy is asked where the next one goes."""
 
     def _ready(self, index: int, out: list[Assigned]) -> None:
         """Put a component whose outside predecessors are complete onto the frontier; host functions start at once."""

@@ -197,8 +197,10 @@ class Dynamic(Playback):
         return token in (self._complete if token < self._count else self._moved)
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command]:
-        for device, comes, _, _ in events:
-            if comes:
+        for device, comes, factor, _ in events:
+            if factor:
+                self._assigner.slow(device)
+            elif comes:
                 self._assigner.come(device, now)
             else:
                 self._assigner.leave(device)

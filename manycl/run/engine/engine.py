@@ -231,8 +231,7 @@ class _Play:
             issue(playback.handle())
         while not playback.finished:
             if watch is not None and (news := watch.news()) and playback.script.lowered.room is None:
-                moves = [event for event in news if not event.factor]
-                commands = playback.react(moves, backend.now()) if moves else []
+                commands = playback.react(news, backend.now())
                 if commands is None or self._is_planned_anew(news):
                     self._changed = watch.told(news)
                     return
@@ -243,8 +242,11 @@ class _Play:
                     watch.wait()
                 continue
             awaited.check(playback)
+            alarm = playback.alarm
             with interruptible:
-                reports = [report for report in backend.wait() if report.run == run]
+                reports = [report for report in backend.wait(alarm) if report.run == run]
+            if alarm is not None and not reports and backend.now() >= alarm:
+                issue(playback.late(backend.now()))
             awaited.heard(reports)
             for observer in self._observers:
                 observer.heard(playback, reports, backend.now())

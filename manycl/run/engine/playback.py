@@ -154,6 +154,15 @@ class Playback:
         """Return the commands that may be enqueued as a launch ends early, if it does."""
         raise NotImplementedError
 
+    @property
+    def alarm(self) -> float | None:
+        """The time at which ``late`` is to be called, if nothing is reported before."""
+        return None
+
+    def late(self, now: float) -> list[Command]:
+        """Return the commands to enqueue as what should have been reported by now was not."""
+        return []
+
     def start(self, now: float) -> list[Command]:
         return self._given(0) or self._given(1)
 
@@ -213,7 +222,7 @@ class Playback:
     def react(self, events: Sequence[Changed], now: float) -> list[Command] | None:
         """Return the commands to enqueue when devices have left or come. Return None if the run is to be stopped and
         its rest decided anew: here, where a device has left that is still to be given something."""
-        gone = {event.device for event in events if not event.comes}
+        gone = {event.device for event in events if not (event.comes or event.factor)}
         has_left = any(not isinstance(c, HostCall) and c.device in gone for c in self.to_come) if gone else False
         return None if has_left else []
 

@@ -227,9 +227,9 @@ class Executor:
         run.record.together[command.token] = command.launch(found[0])
         return EndsEarly(*found)
 
-    def wait(self) -> list[Report]:
+    def wait(self, until: float | None = None) -> list[Report]:
         run = self.run
-        reports = run.inbox.wait()
+        reports = run.inbox.wait(until)
         run.awaited -= len(reports)
         if last_words.note is not None:
             for report in reports:

@@ -49,8 +49,8 @@ class Completions:
         before; they are reported when it is complete."""
         self._watched.setdefault(place, deque()).append((tokens, driver, event))
 
-    def wait(self) -> list[Report]:
-        """Block until there are reports, or ``wake`` was called; return all reports."""
+    def wait(self, until: float | None = None) -> list[Report]:
+        """Block until there are reports, ``wake`` was called, or it is ``until``; return all reports."""
         began, looks = perf_counter(), 0
         while True:
             reports: list[Report] = []
@@ -60,8 +60,11 @@ class Completions:
                 while line and self._look(line[0], reports):
                     line.popleft()
                 watched = watched or bool(line)
-            if not reports and not watched:
-                brought.append(self._brought.get())
+            if until is not None and self._now() >= until:
+                brought.append(None)
+            elif not reports and not watched:
+                with suppress(Empty):
+                    brought.append(self._brought.get(timeout=None if until is None else max(0.0, until - self._now())))
             try:
                 while True:
                     brought.append(self._brought.get_nowait())

@@ -12,6 +12,7 @@ disturbance (``run/simulation/disturbance.py``) that makes them take other times
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -240,11 +241,15 @@ class SimBackend:
         lost = self._disturbance.lost.get(device)
         return "the device was lost" if lost is not None and self._clock.now() >= lost else ""
 
-    def wait(self) -> list[Report]:
-        """Let time pass until there is a report; return all reports of that moment."""
+    def wait(self, until: float | None = None) -> list[Report]:
+        """Let time pass until there is a report, or it is ``until``; return all reports of that moment."""
         while True:
             following = self._next()
             if self._happening and self._happens(following):
+                return []
+            first = min([f.end for f in (following,) if f] + [r.time for r in self._reports][:1], default=math.inf)
+            if until is not None and until < first:
+                self._clock.advance_to(max(until, self._clock.now()))
                 return []
             if self._reports and (following is None or following.end > self._reports[0].time):
                 moment = self._reports[0].time

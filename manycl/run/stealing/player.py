@@ -123,6 +123,14 @@ class MovingPlayer(Dynamic):
         packets = tuple([(node, device, size.groups) for node, device, size in sizes if size and size.is_settled])
         return replace(plan, details={**plan.details, SETTLED: packets}) if packets else plan
 
+    @property
+    def alarm(self) -> float | None:
+        return self._following.alarm
+
+    def late(self, now: float) -> list[Command]:
+        self._add(self._following.late(now))
+        return self._released()
+
     def _came(self, token: int, now: float) -> None:
         device = self._coming.pop(token)
         if device not in self._coming.values():

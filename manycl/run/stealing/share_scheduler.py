@@ -13,9 +13,11 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from functools import cached_property, partial
+from math import inf
 
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import DeviceIndex
+from manycl.plan.movable import are_of_a_kind
 from manycl.plan.plan import ON_HOST
 from manycl.plan.preemptible import at_a_time
 from manycl.plan.problem import Problem
@@ -50,6 +52,8 @@ class ShareScheduler:
         self._seconds, self._position = timetable.seconds, timetable.position
         self.decisions: list[DecisionEvent] = []
         self.launches: dict[int, WorkStealing] = {}
+        # launches whose shares stay until a device is late: if results are the same wherever they run
+        self._watched: list[int] = []
         for node, chunks in lowered.chunks.items():
             how = node in lowered.plan.in_turn, node in lowered.plan.still
             self._begin(node, chunks, timetable.each[node], done, *how)
@@ -95,6 +99,9 @@ class ShareScheduler:
         cost = moving if problem.machine.memories > 1 else nothing_moves
         launch = self.launches[node] = WorkStealing(chunks, terms, cost, done, in_turn, still)
         launch.is_ready = not chunks.bytes(self._graph).before
+        is_known = still and all(problem.estimates.is_measured(node, d) for d in terms)
+        if is_known and are_of_a_kind([problem.machine.devices[d] for d in self._able(launch)]):
+            self._watched.append(node)
         if (in_turn or len(chunks.deques) == 1) and not still and len(terms) < len(problem.machine.devices):
             # any device may take it over, also without a share of its own
             others = estimates.known(node) - terms.keys()
@@ -301,7 +308,32 @@ class ShareScheduler:
                 launch.workers[packet.device].is_near = is_near
         return self._go(now, out)
 
-    # devices that leave and come
+    # devices that are late, leave and come
+
+    @property
+    def alarm(self) -> float | None:
+        """The time from which a device counts as late with a share that stays, while another one is idle."""
+        if not self._watched or all(self._busy):
+            return None
+        first = min([self.launches[node].overdue for node in self._watched])
+        return None if first == inf else first
+
+    def late(self, now: float) -> list[Assigned]:
+        """Return what may be enqueued as devices are late: others take from their shares from now on."""
+        for node in self._watched:
+            launch = self.launches[node]
+            if launch.overdue <= now:
+                launch.loosen()
+                self._join(node, [d for d in self._able(launch) if d not in launch.workers], now)
+        return self._go(now, [])
+
+    def slow(self, device: DeviceIndex) -> None:
+        """Let others take from the shares of a device that has become slower."""
+        for node, launch in self.launches.items():
+            worker = launch.workers.get(device)
+            if launch.still and worker is not None and (worker.given or worker.rest[0] < worker.rest[1]):
+                launch.loosen()
+                self._join(node, [d for d in self._able(launch) if d not in launch.workers], 0.0)
 
     @property
     def is_paused(self) -> bool:

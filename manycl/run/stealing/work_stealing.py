@@ -346,6 +346,11 @@ class WorkStealing:
         """Let shares move from now on."""
         self.still = False
 
+    @property
+    def overdue(self) -> float:
+        """The time from which a device with a share that stays counts as late."""
+        return min([w.overdue for w in self._present], default=math.inf) if self.still else math.inf
+
     def leave(self, device: DeviceIndex) -> None:
         """Give a device nothing more. The packets that it was given end there."""
         worker = self.workers.get(device)

@@ -22,6 +22,9 @@ LATEST = 0.7
 """The weight of the last packet's rate among all that were measured (devices become slower and faster), for a packet of
 SHORTEST seconds. Shorter packets, which take as long as it takes to learn of their ends, count in proportion. So do
 packets that were predicted to be shorter: they may have waited for what they read."""
+LATE = 1.25
+"""The factor by which a packet has to take longer than predicted for its device to count as late, where shares stay as
+long as none is: predictions of measured kernels are off by less (docs/results/models.md)."""
 UNLIKE = 1.4
 """The least ratio between the sizes of any two of the three packets from which the cost of a device's packet, beside
 its groups, is measured."""
@@ -157,6 +160,11 @@ class StealingWorker:
         rate, self.begun = self.rate, begun
         self.until = begun + bound / rate
         self.due = begun + first / rate + 2 * HANDOVER
+
+    @property
+    def overdue(self) -> float:
+        """The time from which its first packet takes far longer than predicted."""
+        return self.begun + LATE * (self.due - self.begun) if self.given else math.inf
 
     def through(self, now: float) -> float:
         """Return when it will have ended its packets."""

@@ -15,7 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 
 from manycl.graph.graph import Graph, HostTask, Piece
 from manycl.machine import HOST, Machine
@@ -246,7 +246,10 @@ class ChaosBackend:
             self.gone.add(memory)
         return "it has died"
 
-    def wait(self) -> list[Report]:
+    def wait(self, until: float | None = None) -> list[Report]:
+        if until is not None and self._random.random() < 0.2:
+            self._step = max(self._step, ceil(until))
+            return []
         while True:
             self._press()
             if self._happening and self._step >= self._happening[0][0]:

@@ -88,8 +88,10 @@ def machines(draw: Any, shared: bool = False, domains: bool = True) -> Machine:
     found = machine(memories, draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else ())
     ends_early = draw(st.integers(0, 3)) > 0
     names = st.sampled_from(["a", "b", ""] if domains and draw(st.booleans()) else [""])
+    model = draw(st.sampled_from(["", "alike"]))
     return replace(
-        found, devices=tuple(replace(d, shortens=ends_early, event_domain=draw(names)) for d in found.devices)
+        found,
+        devices=tuple(replace(d, shortens=ends_early, event_domain=draw(names), model=model) for d in found.devices),
     )
 
 

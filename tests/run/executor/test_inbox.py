@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +72,18 @@ def test_what_threads_bring_is_heard_of(watched: bool) -> None:
         watch(box, 0, 0, [1], Event(10**9))
     threading.Timer(0.02, lambda: box.put(Done(5, 0.0))).start()
     assert box.wait() == [Done(5, 0.0)]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_wait_that_has_an_end_ends_without_a_report(watched: bool) -> None:
+    box = Completions(time.perf_counter)
+    if watched:
+        watch(box, 0, 0, [1], Event(10**9))
+    until = time.perf_counter() + 0.01
+    assert box.wait(until) == []
+    assert time.perf_counter() >= until
+    box.put(Done(5, 0.0))
+    assert box.wait(time.perf_counter() + 60.0) == [Done(5, 0.0)], "at once"
 
 
 def test_a_host_function_alone_runs_on_the_callers_thread_and_can_be_interrupted() -> None:

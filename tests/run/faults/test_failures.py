@@ -271,7 +271,7 @@ def is_lost(directory: Directory, key: int) -> bool:
 class TransferFails(ChaosBackend):
     """The first transfer fails, and so has the launch whose result it moves, of which nobody was told."""
 
-    def wait(self) -> list[Any]:
+    def wait(self, until: float | None = None) -> list[Any]:
         moved = next(c for line in self._lines.values() for c in line if is_download(c))
         return [Failed(moved.token, 1.0, "the transfer failed", self._run)]
 

@@ -18,8 +18,9 @@ from manycl.run.commands.backend import Command, Run
 from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
-from manycl.run.recovery.device_events import DeviceComes, DeviceEvent, DeviceLeaves
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvent, DeviceLeaves, DeviceSlows
 from manycl.run.session.session import Session
+from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.trace import KernelEvent
 from tests.run.recovery.test_epochs import Simulated
 
@@ -135,28 +136,58 @@ def test_policies_need_not_ask_for_that(policy: str, monkeypatch: pytest.MonkeyP
         assert result.playback.script.lowered.chunks.keys() == {0}
 
 
+def simulated(count: int = 1, **more: object) -> Simulated:
+    """A chain of launches of 100 ms on two devices that can end them early."""
+    found = Simulated((0.1, 0.1), count)
+    devices = tuple(replace(d, shortens=True, **more) for d in found.machine.devices)  # type: ignore[arg-type]
+    found.machine = replace(found.machine, devices=devices)
+    return found
+
+
+def makespan(result: Result) -> float:
+    kernels = sorted(result.trace.kernels(), key=lambda e: (e.node, e.first))
+    for node in {e.node for e in kernels}:
+        mine = [e for e in kernels if e.node == node]
+        assert [e.first for e in mine] == [sum(e.groups for e in mine[:i]) for i in range(len(mine))]
+    return max(e.end for e in kernels)
+
+
 @pytest.mark.parametrize("policy", ["balance", "pns", "auto"])
 @pytest.mark.parametrize("leaves", [0.003, 0.02, 0.04])
 def test_a_simulated_device_that_leaves_is_soon_free(leaves: float, policy: str) -> None:
     """Within 5 ms, of launches of 50 ms or 100; others run what is left, and nothing runs twice."""
-    simulated = Simulated((0.1, 0.1), 1)
-    devices = tuple(replace(d, shortens=True) for d in simulated.machine.devices)
-    simulated.machine = replace(simulated.machine, devices=devices)
-    used = {e.device for e in simulated.run(policy=policy).trace.kernels()}
+    chain = simulated()
+    used = {e.device for e in chain.run(policy=policy).trace.kernels()}
     one = min(used)
-    result = simulated.run(((leaves, lambda: simulated.events.put(DeviceLeaves(one))),), policy=policy)
-    kernels = list(result.trace.kernels())
-    assert leaves < max(e.end for e in kernels if e.device == one) <= leaves + 5e-3
-    assert max(e.end for e in kernels) <= 0.1 + (leaves if len(used) == 1 else 0.0) + 5e-3
-    ran = sorted((e.first, e.groups) for e in kernels)
-    assert [first for first, _ in ran] == [sum(n for _, n in ran[:i]) for i in range(len(ran))]
+    result = chain.run(((leaves, lambda: chain.events.put(DeviceLeaves(one))),), policy=policy)
+    assert leaves < max(e.end for e in result.trace.kernels() if e.device == one) <= leaves + 5e-3
+    assert makespan(result) <= 0.1 + (leaves if len(used) == 1 else 0.0) + 5e-3
 
 
 @pytest.mark.parametrize("comes", [0.01, 0.06])
 def test_a_simulated_device_that_comes_takes_half_of_what_is_left(comes: float) -> None:
-    simulated = Simulated((0.1, 0.1), 1)
-    devices = tuple(replace(d, shortens=True) for d in simulated.machine.devices)
-    simulated.machine = replace(simulated.machine, devices=devices)
-    simulated.events.put(DeviceLeaves("d1"))
-    result = simulated.run(((comes, lambda: simulated.events.put(DeviceComes("d1"))),))
-    assert max(e.end for e in result.trace.kernels()) <= comes + (0.1 - comes) / 2 + 5e-3
+    chain = simulated()
+    chain.events.put(DeviceLeaves("d1"))
+    result = chain.run(((comes, lambda: chain.events.put(DeviceComes("d1"))),))
+    assert makespan(result) <= comes + (0.1 - comes) / 2 + 5e-3
+
+
+@pytest.mark.parametrize(("policy", "seconds"), [("balance", 0.05), ("pns", 0.1), ("auto", 0.1)])
+@pytest.mark.parametrize("is_said", [False, True])
+def test_others_help_a_device_that_becomes_four_times_slower(policy: str, seconds: float, is_said: bool) -> None:
+    """From a tenth of the launch on: at once if it is said, or when it takes a quarter longer than it should. Alone, it
+    would take 3.7 times as long; both together have 90 ms of work left, of which they do 1.25 in each."""
+    chain, since = simulated(), 0.1 * seconds
+    slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(0), 4.0, since, 10.0),))
+    said = ((since, lambda: chain.events.put(DeviceSlows("d0", 4.0))),) if is_said else ()
+    assert makespan(chain.run(policy=policy)) == pytest.approx(seconds, rel=0.01)
+    result = chain.run(said, slow, policy=policy)
+    assert makespan(result) <= (since + 0.09 / 1.25 + 5e-3 if is_said else 1.85 * seconds)
+
+
+def test_devices_that_are_not_alike_do_not_help_unasked() -> None:
+    chain = simulated()
+    one, other = chain.machine.devices
+    chain.machine = replace(chain.machine, devices=(one, replace(other, model="another")))
+    slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(0), 4.0, 0.01, 10.0),))
+    assert makespan(chain.run(disturbance=slow)) == pytest.approx(0.01 + 4 * 0.04, rel=0.01)

@@ -14,7 +14,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -238,8 +238,8 @@ def test_a_transfer_that_fails_for_a_kernel_is_not_blamed() -> None:
                 return "what it waited for has failed"
             return super()._failure(command)
 
-        def wait(self) -> list[Report]:
-            return [r._replace(token=self.victim) if isinstance(r, Failed) else r for r in super().wait()]
+        def wait(self, until: float | None = None) -> list[Report]:
+            return [r._replace(token=self.victim) if isinstance(r, Failed) else r for r in super().wait(until)]
 
     builder = GraphBuilder()
     x = builder.buffer(1)
@@ -254,6 +254,19 @@ def test_a_transfer_that_fails_for_a_kernel_is_not_blamed() -> None:
         execute(
             p, plan, Driver(machine, p.estimates, disturbance=Disturbance(failing={0: "out of paper"})), Directory()
         )
+
+
+def test_a_wait_that_has_an_end_lets_no_more_time_pass() -> None:
+    builder = GraphBuilder()
+    builder.add(launch("k", (), ()))
+    backend = SimBackend(Machine((CPU,)), Seconds([10.0]), report_latency=1.0)
+    backend.begin(builder.build(), (1,))
+    backend.perform([Run(0, DeviceIndex(0), 0, (), True)])
+    for until in (4.0, 4.0, 10.5):
+        assert backend.wait(until) == []
+        assert backend.now() == until
+    assert [r.time for r in backend.wait(20.0)] == [11.0]
+    assert backend.now() == 11.0
 
 
 def test_a_standstill_is_an_error_not_a_hang() -> None:
