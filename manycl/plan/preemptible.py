@@ -79,7 +79,8 @@ def _is_known(problem: Problem, node: int) -> bool:
 def that_may_leave(problem: Problem, plan: Plan) -> Plan:
     """Return the plan in which long launches on devices that can end them early are shares that may move, as soon as a
     device leaves, comes or becomes slower (``Plan.still``); until then they stay where the plan has them, and take no
-    longer. Not those that may not be divided, or are not analysed yet."""
+    longer. Not those that may not be divided, or are not analysed yet; and none of a run with many other launches,
+    as all of them are given to devices one by one then."""
     devices, graph = problem.machine.devices, problem.graph
     long = {
         a.node
@@ -97,7 +98,7 @@ def that_may_leave(problem: Problem, plan: Plan) -> Plan:
         and isinstance(launch := graph.nodes[n], Launch)
         and is_in_order(launch, problem.splits[n].dimension)
     }
-    if not still:
+    if not still or sum([a.end - a.start for a in plan.assignments if a.node in still]) < SHORTEST * len(graph):
         return plan
     ranges = as_ranges(plan.assignments, problem.splits, still)
     several = [(a.node, a.device) for a in ranges if a.node in still]

@@ -104,13 +104,15 @@ def ending(*shortens: bool, memories: tuple[int, int] = (0, 0), merge: Reduction
 
 
 def test_long_launches_may_leave_devices_that_can_end_them_early() -> None:
-    found = that_may_leave(ending(True, False), whole(0.9 * SHORTEST, SHORTEST))
+    found = that_may_leave(ending(True, False), whole(0.9 * SHORTEST, 2 * SHORTEST))
     assert (found.movable, found.still) == ((1,), (1,))
     assert [(a.dimension, a.first, a.groups) for a in found.assignments] == [(WHOLE, 0, 0), (0, 0, GROUPS)]
     divided = that_may_leave(ending(True, True), plan(1.0, 2))
     assert (divided.movable, divided.still, divided.assignments) == ((0, 1), (0, 1), plan(1.0, 2).assignments)
     moving = replace(plan(1.0, 2), movable=(0,))
     assert that_may_leave(ending(True, True), moving).still == (1,)
+    beside = whole(0.9 * SHORTEST, 1.9 * SHORTEST)  # to decide about both costs a part of one
+    assert that_may_leave(ending(True, True), beside) == beside
     for where in (ending(False, True), replace(ending(True, False), splits={})):
         assert that_may_leave(where, whole(1.0, 1.0)) == whole(1.0, 1.0)
     host = whole(1.0, 1.0, device=ON_HOST)

@@ -319,21 +319,25 @@ class ShareScheduler:
         return None if first == inf else first
 
     def late(self, now: float) -> list[Assigned]:
-        """Return what may be enqueued as devices are late: others take from their shares from now on."""
-        for node in self._watched:
-            launch = self.launches[node]
-            if launch.overdue <= now:
-                launch.loosen()
-                self._join(node, [d for d in self._able(launch) if d not in launch.workers], now)
+        """Return what may be enqueued as devices are late: others take from their shares from now on, also of launches
+        to come."""
+        late = {d for node in self._watched for d in self.launches[node].late(now)}
+        for device in sorted(late):
+            self._help(device, self._watched, now)
         return self._go(now, [])
 
     def slow(self, device: DeviceIndex) -> None:
         """Let others take from the shares of a device that has become slower."""
-        for node, launch in self.launches.items():
+        self._help(device, self.launches, 0.0)
+
+    def _help(self, device: DeviceIndex, nodes: Iterable[int], now: float) -> None:
+        """Let others take from what a device has of some launches."""
+        for node in nodes:
+            launch = self.launches[node]
             worker = launch.workers.get(device)
             if launch.still and worker is not None and (worker.given or worker.rest[0] < worker.rest[1]):
                 launch.loosen()
-                self._join(node, [d for d in self._able(launch) if d not in launch.workers], 0.0)
+                self._join(node, [d for d in self._able(launch) if d not in launch.workers], now)
 
     @property
     def is_paused(self) -> bool:

@@ -351,6 +351,10 @@ class WorkStealing:
         """The time from which a device with a share that stays counts as late."""
         return min([w.overdue for w in self._present], default=math.inf) if self.still else math.inf
 
+    def late(self, now: float) -> list[DeviceIndex]:
+        """Return the devices with shares that stay, and that count as late by now."""
+        return [w.device for w in self._present if w.overdue <= now] if self.still else []
+
     def leave(self, device: DeviceIndex) -> None:
         """Give a device nothing more. The packets that it was given end there."""
         worker = self.workers.get(device)

@@ -185,6 +185,14 @@ def test_others_help_a_device_that_becomes_four_times_slower(policy: str, second
     assert makespan(result) <= (since + 0.09 / 1.25 + 5e-3 if is_said else 1.85 * seconds)
 
 
+def test_one_late_launch_tells_of_those_to_come() -> None:
+    """Both have half of each of six launches, which would take 3.9 times as long, and can take 1.6 times."""
+    chain = simulated(6)
+    slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(0), 4.0, 0.03, 10.0),))
+    assert makespan(chain.run()) == pytest.approx(0.3, rel=0.01)
+    assert makespan(chain.run(disturbance=slow)) <= 1.7 * 0.3
+
+
 def test_devices_that_are_not_alike_do_not_help_unasked() -> None:
     chain = simulated()
     one, other = chain.machine.devices
