@@ -225,7 +225,9 @@ def _of_several(facts: Facts) -> Decision:
         return _planned("it is a part of a long program")
     if graph.latest >= LONG and facts.is_mortal:
         return _planned("it takes long, and plans keep copies in case that a device is lost")
-    if facts.shortens and graph.is_analysed and graph.latest >= SHORTEST * graph.nodes:
+    least = min(graph.quickest, graph.planned)
+    are_long = graph.is_analysed and SHORTEST * graph.nodes <= least < inf
+    if facts.shortens and are_long and (graph.planned == inf or graph.planned <= LOSING * graph.eager):
         return _planned("its launches take long, and may move to other devices while they run")
     if graph.stays:
         return _planned(Need.REFUSED.value)
