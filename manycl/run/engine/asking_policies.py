@@ -79,7 +79,7 @@ def decided(
     ``lowering`` raise."""
     plan = planned(problem, policy) if ahead is None else ahead
     if plan is not None and plan is not policy and own_name(policy) and not learns(policy) and not problem.as_planned:
-        plan = that_may_leave(problem, in_packets(problem, _moving(problem, plan)))
+        plan = _moving(problem, plan)
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:
@@ -96,9 +96,10 @@ def decided(
 
 
 def _moving(problem: Problem, plan: Plan) -> Plan:
-    """Return the plan with shares that may move at run time, where that pays."""
+    """Return the plan with shares that may move at run time, where that pays, or may have to leave a device."""
     try:
-        return with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
+        plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
+        return that_may_leave(problem, in_packets(problem, plan))
     except Exception as error:
         if isinstance(error, ManyclError):
             raise
