@@ -88,6 +88,12 @@ def merging() -> str:
     return _one_of("MANYCL_MERGING", {word: word for word in ("automatic", "each", "last")}, "automatic")
 
 
+def apart() -> bool:
+    """MANYCL_APART: 1 promises of all kernels that work-groups do not write different values to an element, nor read
+    what others write, where that cannot be proved (docs/splitting.md; default: 0)."""
+    return _one_of("MANYCL_APART", {"1": True, "0": False}, "0")
+
+
 def prompt() -> bool:
     """MANYCL_PROMPT: 0 leaves the time slices of threads that enqueue and wait as they are (default: 1, they ask the
     system for short ones, so that they run soon when they are woken)."""
@@ -195,6 +201,7 @@ _READ = (
     deterministic,
     merging,
     prompt,
+    apart,
     device_memory,
     learning,
     stand_in,

@@ -3,9 +3,12 @@
     values     every element read from an index array lies in [low, high)
     distinct   no two elements of an index array are equal
     within     a work-item only touches the elements low <= e < high of an argument; reads and writes apart
+    apart      no two work-groups write different values to an element of an argument, and none reads an element that
+               another one writes
 
-Annotations are trusted, never checked, and never change what a launch counts as reading or writing. Bounds are integer
-expressions (:data:`Term`), read here from text and never evaluated by Python. Symbols:
+Annotations are trusted (all but ``apart`` without a check: docs/splitting.md), and never change what a launch counts as
+reading or writing. Bounds are integer expressions (:data:`Term`), read here from text and never evaluated by Python.
+Symbols:
 
     NAME                  an integer argument of the kernel
     len(NAME)             elements of a buffer argument, in the type that the kernel declares
@@ -25,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from manycl import flags
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.errors import ManyclError
 from manycl.expressions import IDENTIFIER, ExpressionError, Number, parse, show, suggest
@@ -99,8 +103,8 @@ class ElementBounds:
 class Annotation:
     """What is promised about one argument; ``reads`` and ``writes`` are ``within``, by direction, in elements.
 
-    ``values`` and ``distinct`` are about the data, so they hold for every version of a kernel; ``reads`` and ``writes``
-    are about one kernel's code.
+    ``values`` and ``distinct`` are about the data, so they hold for every version of a kernel; ``reads``, ``writes``
+    and ``apart`` are about one kernel's code.
     """
 
     argument: int
@@ -109,9 +113,10 @@ class Annotation:
     distinct: bool = False
     reads: ElementBounds | None = None
     writes: ElementBounds | None = None
+    apart: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Only what is said: ``{"argument", "name", "values", "distinct", "within": {"reads", "writes"}}``."""
+        """Only what is said: ``{"argument", "name", "values", "distinct", "within": {"reads", "writes"}, "apart"}``."""
         row: dict[str, Any] = {"argument": self.argument, "name": self.name}
         if self.values is not None:
             row["values"] = self.values.to_json()
@@ -120,6 +125,8 @@ class Annotation:
         within = {"reads": self.reads, "writes": self.writes}
         if self.reads or self.writes:
             row["within"] = {key: bounds.to_json() for key, bounds in within.items() if bounds}
+        if self.apart:
+            row["apart"] = True
         return row
 
 
@@ -138,6 +145,7 @@ def annotation(
     values: Sequence[str | int] | None = None,
     distinct: bool = False,
     within: Sequence[str | int] | Mapping[str, Sequence[str | int]] | None = None,
+    apart: bool = False,
     symbols: Mapping[str, Number] | None = None,
 ) -> Annotation:
     """Read an annotation of a kernel's argument (its name or index). Raises AnnotationError.
@@ -149,8 +157,10 @@ def annotation(
     what = f"kernel {kernel.name}, argument {facts.index} ({facts.name or 'unnamed'})"
     if facts.kind != "buffer":
         raise AnnotationError(f"{what} is no buffer: there is nothing to annotate")
-    if values is None and not distinct and (within is None or within == {}):
-        raise AnnotationError(f"{what}: the annotation says nothing", hint="give values, distinct or within")
+    if values is None and not distinct and (within is None or within == {}) and not apart:
+        raise AnnotationError(f"{what}: the annotation says nothing", hint="give values, distinct, within or apart")
+    if apart and not facts.writes:
+        raise AnnotationError(f"{what} is never written by the kernel: its work-groups are apart", ("apart",))
     if (values is not None or distinct) and facts.base not in _INTEGERS:
         field = "values" if values is not None else "distinct"
         raise AnnotationError(f"{what} is no index array: its elements are {facts.element}", (field,))
@@ -172,7 +182,13 @@ def annotation(
         found |= dict.fromkeys((d for d in DIRECTIONS if getattr(facts, d)), bounds)
         if not facts.reads and not facts.writes:
             raise AnnotationError(f"{what} is never used by the kernel", ("within",))
-    return Annotation(facts.index, facts.name, distinct=bool(distinct), **found)
+    return Annotation(facts.index, facts.name, distinct=bool(distinct), apart=bool(apart), **found)
+
+
+def from_environment(kernel: KernelFacts) -> tuple[Annotation, ...]:
+    """What MANYCL_APART promises of every kernel."""
+    written = (a for a in kernel.arguments if a.kind == "buffer" and a.writes) if flags.apart() else ()
+    return tuple(Annotation(a.index, a.name, apart=True) for a in written)
 
 
 def merge(old: Sequence[Annotation], new: Sequence[Annotation]) -> tuple[Annotation, ...]:
@@ -186,13 +202,14 @@ def merge(old: Sequence[Annotation], new: Sequence[Annotation]) -> tuple[Annotat
             distinct=a.distinct or before.distinct,
             reads=a.reads or before.reads,
             writes=a.writes or before.writes,
+            apart=a.apart or before.apart,
         )
     return tuple(merged[index] for index in sorted(merged))
 
 
 def about_data(annotations: Sequence[Annotation]) -> tuple[Annotation, ...]:
     """What holds whatever kernel uses the arguments: values and distinct."""
-    return tuple(replace(a, reads=None, writes=None) for a in annotations if a.values or a.distinct)
+    return tuple(replace(a, reads=None, writes=None, apart=False) for a in annotations if a.values or a.distinct)
 
 
 def evaluate(term: Term, value: Callable[[Symbol], int]) -> int:

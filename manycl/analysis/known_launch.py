@@ -25,7 +25,8 @@ class KnownLaunch:
 
     What the user promises: ``values``, bounds (low, below) that the elements of an index array keep; ``within``, by
     argument and kind (``read``, ``write``), the elements [low, below) that one work-item touches, in terms of the
-    launch's own variables (``grp0``, ``lid0``, …); ``distinct``, arguments whose elements all differ.
+    launch's own variables (``grp0``, ``lid0``, …); ``distinct``, arguments whose elements all differ;
+    ``apart``, arguments on whose elements work-groups do not meet.
     """
 
     global_size: tuple[int, ...]
@@ -37,6 +38,7 @@ class KnownLaunch:
     values: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     within: Mapping[tuple[int, str], tuple[Expr, Expr]] = field(default_factory=dict)
     distinct: frozenset[int] = frozenset()
+    apart: frozenset[int] = frozenset()
     overlapping: frozenset[int] = frozenset()  # arguments whose memory has bytes of another one's, and others
     parameters: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """The least and the greatest value of scalar arguments that may have any between: then it is many launches, one for
@@ -48,7 +50,8 @@ class KnownLaunch:
         parts = (self.scalars, self.sizes, self.same, self.values, self.parameters)
         known = tuple(tuple(sorted(part.items())) for part in parts)
         within = tuple((key, self.within[key]) for key in sorted(self.within))
-        return (self.global_size, self.local_size, self.offset, *known, within, self.distinct, self.overlapping)
+        promised = within, self.distinct, self.apart
+        return (self.global_size, self.local_size, self.offset, *known, *promised, self.overlapping)
 
     def groups(self, dimension: int) -> int:
         if dimension >= len(self.global_size):

@@ -138,6 +138,7 @@ class KernelSummary:
     steps: int = 0
     own: tuple[MemoryAccess, ...] = ()  # those that may leave an array of the kernel's own, which is their argument
     arrays: tuple[OwnArray, ...] = ()
+    ordered: bool = False  # the source has volatile accesses or fences: groups may wait for one another
 
     @property
     def touching(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manycl.analysis import parse_program
-from manycl.analysis.annotations import Annotation, annotation, merge
+from manycl.analysis.annotations import Annotation, annotation, from_environment, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.events import Event
@@ -104,9 +104,10 @@ class Program:
         values: Bounds | None = None,
         distinct: bool = False,
         within: Bounds | Mapping[str, Bounds] | None = None,
+        apart: bool = False,
     ) -> None:
         """Annotate the kernel of a name, as :meth:`Kernel.annotate`."""
-        self.kernel(kernel).annotate(argument, values=values, distinct=distinct, within=within)
+        self.kernel(kernel).annotate(argument, values=values, distinct=distinct, within=within, apart=apart)
 
     def __getattr__(self, name: str) -> Kernel:
         if name.startswith("_") or "facts" not in self.__dict__:
@@ -133,7 +134,7 @@ class Kernel:
         self.facts = facts
         self._arguments = facts.arguments
         self._key = object()  # in the keys of cached launches: a new one invalidates them
-        self.annotations: tuple[Annotation, ...] = ()
+        self.annotations: tuple[Annotation, ...] = from_environment(facts)
         self._versions: list[AnyVersion] = []
         self._ndranges: dict[Any, NDRange] = {}
         self._scalars: dict[tuple[int, type, Any], bytes] = {}
@@ -205,15 +206,18 @@ class Kernel:
         values: Bounds | None = None,
         distinct: bool = False,
         within: Bounds | Mapping[str, Bounds] | None = None,
+        apart: bool = False,
     ) -> None:
-        """Promise what the analysis cannot prove of a buffer argument, for all later calls. It is trusted, not checked.
+        """Promise what the analysis cannot prove of a buffer argument, for all later calls. It is trusted, not
+        checked (but ``apart``).
 
         ``values=("0", "n")``: every element read from this index array lies in [0, n). ``distinct=True``: no two of its
         elements are equal. ``within=("gid0 * n", "gid0 * n + n")``: a work-item touches only these elements of the
-        argument; ``{"reads": …, "writes": …}`` to say it of one direction. The bounds' symbols are those of
-        :mod:`manycl.analysis.annotations`. Saying something again replaces it. Raises AnnotationError.
+        argument; ``{"reads": …, "writes": …}`` to say it of one direction. ``apart=True``: no two work-groups write
+        different values to one of its elements, and none reads an element that another one writes. The bounds' symbols
+        are those of :mod:`manycl.analysis.annotations`. Saying something again replaces it. Raises AnnotationError.
         """
-        new = annotation(self.facts, argument, values=values, distinct=distinct, within=within)
+        new = annotation(self.facts, argument, values=values, distinct=distinct, within=within, apart=apart)
         self.annotations = merge(self.annotations, [new])
         self._key = object()
 

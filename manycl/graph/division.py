@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
+from math import gcd
 from typing import TYPE_CHECKING
 
 from manycl.analysis import service
@@ -17,7 +18,7 @@ from manycl.errors import LaunchError, PolicyError, SourceError
 from manycl.graph.access import Access, interfere
 from manycl.graph.graph import BufferArg, BufferKey, Launch
 from manycl.graph.known import known_launch
-from manycl.graph.reduction import ATOMICS, Atomic, Reduction
+from manycl.graph.reduction import ATOMICS, PROMISE, PROMISES, Atomic, Reduction
 from manycl.graph.versions.host_version import HostProgram
 from manycl.graph.versions.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
@@ -47,14 +48,14 @@ class NotDivisibleError(PolicyError):
 def divide(launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:
     """A launch divided along a dimension; the same for all of one identity. ``sizes``: bytes of its buffers by key.
     Raises NotDivisibleError where its ranges cannot be run apart."""
-    key = dimension, identity(launch, sizes)
+    key = dimension, identity(launch, sizes), broken_promise(launch)
     found = _known.get(key)
     if found is None:  # another thread may be first
         # loops that make their arrays anew launch the same on other buffers
         places = {k: BufferKey(place) for place, k in enumerate(dict.fromkeys(a.key for a in _buffers(launch)))}
         alike = _keyed(launch, places)
         of = {places[k]: sizes[k] for k in places}
-        shared = dimension, identity(alike, of)
+        shared = dimension, identity(alike, of), key[2]
         common_to_all = _shared.get(shared)
         if common_to_all is None:
             if isinstance(launch.program, SequenceProgram):
@@ -80,6 +81,12 @@ def _named(found: tuple[BufferKey, ...], keys: Mapping[BufferKey, BufferKey]) ->
     return tuple([keys[key] for key in found if key in keys])
 
 
+def broken_promise(launch: Launch) -> str:
+    """Why a promise that a launch's work-groups are apart does not count any more; empty: there is none, or it does."""
+    promises = any(a.apart for a in launch.annotations)
+    return PROMISES.broken(launch.program, launch.kernel) if promises else ""
+
+
 def identity(launch: Launch, sizes: Mapping[BufferKey, int]) -> Hashable:
     """What launches have in common whose ranges do the same to the same buffers."""
     given = tuple((a, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
@@ -102,7 +109,8 @@ def _buffers(launch: Launch) -> Iterator[BufferArg]:
 
 class Division:
     """See :func:`divide`. Several threads may share one. ``own_groups``: the launch's ranges run with its work-groups
-    (else with those that the driver chooses). ``operations``: by buffer that groups change by atomic operations."""
+    (else with those that the driver chooses). ``operations``: by buffer that groups change by atomic operations;
+    ``promised``: buffers on which groups do not meet, as the user promises."""
 
     def __init__(self, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> None:
         self.own_groups = not chosen_by_driver(launch)
@@ -121,7 +129,8 @@ class Division:
                 raise self._refused(f"it has no dimension {dimension}")
             verdict = self.facts.split(dimension)
             if not verdict.mergeable:
-                raise self._refused(verdict.reasons[0])
+                more = f"; {PROMISE}" if verdict.promisable else ""
+                raise self._refused(broken_promise(launch) or verdict.reasons[0] + more)
             self.sub_kernel = service.sub_kernel(launch.program, launch.kernel.name)
         except (LaunchError, SourceError) as error:
             raise self._refused(error.message) from None
@@ -129,6 +138,7 @@ class Division:
             raise self._refused(self.sub_kernel.reason)
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
+        self.promised = frozenset(map(self.key, verdict.apart))
         # of which this is another, and its keys here
         self._common: tuple[Division, Mapping[BufferKey, BufferKey]] | None = None
         self._access: Kept[tuple[int, int], dict[BufferKey, Access]] = Kept(MANY)
@@ -143,6 +153,7 @@ class Division:
         made.launch = with_work_groups(launch)
         made.sizes = {keys[key]: size for key, size in self.sizes.items()}
         made.operations = {keys[key]: atomic for key, atomic in self.operations.items()}
+        made.promised = frozenset(keys[key] for key in self.promised)
         made._access, made._hulls, made._alike = Kept(MANY), Kept(MANY), self._alike
         made._common = self, keys
         return made
@@ -178,6 +189,16 @@ class Division:
             )
         return found.behind(self.argument(index).offset + by)
 
+    def name(self, key: BufferKey) -> str:
+        """The arguments that are a buffer, by name."""
+        return ", ".join(self.launch.kernel.arguments[i].name for i in self.arguments.get(key, ()))
+
+    def unit(self, key: BufferKey) -> int:
+        """The most bytes, 8 or a smaller power of two, of which all that the kernel writes of a buffer at once
+        consists."""
+        mine, accesses = self.arguments[key], self.facts.summary.accesses
+        return gcd(8, *(a.size or 1 for a in accesses if a.argument in mine and a.kind != "read"))
+
     def key(self, index: int) -> BufferKey:
         """The buffer that an argument is, or is a part of."""
         return self.argument(index).key
@@ -192,6 +213,15 @@ class Division:
         if not mine:
             return 0, self.sizes[key]
         return min(a.offset for a in mine), max(a.offset + a.size(self.sizes) for a in mine)
+
+    @cached_property
+    def proof(self) -> Hashable:
+        """What launches have in common of which one stands for all where a promise is checked: all but the contents of
+        their buffers and scalars. Nothing where nothing is promised."""
+        launch, sizes = self.launch, tuple(self.sizes[a.key] for a in _buffers(self.launch))
+        places = tuple(indices[0] for indices in self.arguments.values())
+        ndrange = self.dimension, launch.global_size, launch.local_size
+        return (_text(launch.program, launch.kernel), *ndrange, sizes, places) if self.promised else None
 
     @cached_property
     def arguments(self) -> dict[BufferKey, list[int]]:
@@ -339,7 +369,7 @@ class Division:
     def reduction(self, shared: Set[BufferKey]) -> Reduction:
         """What puts results together where ranges in several memories write the same bytes of the buffers
         ``shared``."""
-        if self.operations:
+        if self.operations or shared & self.promised:
             return Reduction.DIFFERENCE
         if not shared:
             return Reduction.NONE
@@ -410,11 +440,5 @@ def apart(divisions: Sequence[Division], ranges: Sequence[GroupRange]) -> str:
         touched = [[access[key] for access in of if key in access] for of in found]
         if interfere([(union(a.reads for a in of), union(a.writes for a in of)) for of in touched]):
             names = ", ".join(dict.fromkeys(division.launch.kernel.name for division in divisions))
-            return (
-                f"ranges of work-groups do not touch the same in each of {names} (argument {_name(divisions[0], key)})"
-            )
+            return f"ranges of work-groups do not touch the same in each of {names} (argument {divisions[0].name(key)})"
     return ""
-
-
-def _name(division: Division, key: BufferKey) -> str:
-    return ", ".join(division.launch.kernel.arguments[i].name for i in division.arguments.get(key, ()))

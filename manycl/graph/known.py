@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from manycl.analysis.annotations import ElementBounds, Symbol, Term, evaluate
-from manycl.analysis.facts import KernelFacts
+from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferArg, BufferKey, Launch, LocalArg, Version
+from manycl.graph.reduction import PROMISES
 
 if TYPE_CHECKING:
     from manycl.analysis.annotations import Annotation
@@ -52,7 +53,7 @@ def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Versio
     same, overlapping = shared_memory(given, nbytes)
     nbytes |= {index: argument.nbytes for index, argument in enumerate(launch.args) if isinstance(argument, LocalArg)}
     plain = KnownLaunch(own.global_size, own.local_size, offset, scalars, nbytes, same, overlapping=overlapping)
-    return _promised(plain, own.kernel, annotations) if annotations else plain
+    return _promised(plain, own.program, own.kernel, annotations) if annotations else plain
 
 
 def shared_memory(
@@ -81,7 +82,9 @@ def shared_memory(
     return same, frozenset(found)
 
 
-def _promised(launch: KnownLaunch, kernel: KernelFacts, annotations: tuple[Annotation, ...]) -> KnownLaunch:
+def _promised(
+    launch: KnownLaunch, program: ProgramFacts, kernel: KernelFacts, annotations: tuple[Annotation, ...]
+) -> KnownLaunch:
     """The launch with what is promised about its arguments."""
     terms = _Terms(launch, kernel)
     values: dict[int, tuple[int, int]] = {}
@@ -95,7 +98,10 @@ def _promised(launch: KnownLaunch, kernel: KernelFacts, annotations: tuple[Annot
             if found is not None:
                 within[annotation.argument, kind] = found
     distinct = frozenset(a.argument for a in annotations if a.distinct)
-    return replace(launch, values=values, within=within, distinct=distinct)
+    apart = frozenset(a.argument for a in annotations if a.apart)
+    if apart and PROMISES.broken(program, kernel):
+        apart = frozenset()
+    return replace(launch, values=values, within=within, distinct=distinct, apart=apart)
 
 
 class _Terms:

@@ -1,9 +1,15 @@
-"""How what ranges of a launch wrote in several memories becomes one."""
+"""How what ranges of a launch wrote in several memories becomes one, and what is remembered of that."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from enum import StrEnum
+from hashlib import sha256
 from typing import NamedTuple
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.kept import MANY, Kept
 
 
 class Reduction(StrEnum):
@@ -13,10 +19,10 @@ class Reduction(StrEnum):
       only said to write at most are brought first, so that its memory holds current contents whatever it leaves out;
     - SCATTER: they interleave. What ranges in other memories wrote goes to a buffer of its own, and the kernel without
       its computation copies from there exactly the elements that the range wrote (MKMD, Section 2.2);
-    - DIFFERENCE: they interleave, and there is no such kernel; or groups change the same integers by atomic operations
-      that may come in any order. Ranges in other memories work on a copy. Every byte of it that differs from the old
-      contents is then taken over; where there is an operation, the copy begins with its neutral element, and goes to
-      the original by it.
+    - DIFFERENCE: they interleave, and there is no such kernel, or groups are only promised to be apart; or groups
+      change the same integers by atomic operations that may come in any order. Ranges in other memories work on a copy.
+      Every byte of it that differs from the old contents is then taken over; where there is an operation, the copy
+      begins with its neutral element, and goes to the original by it.
     """
 
     NONE = "none"
@@ -36,5 +42,63 @@ class Atomic(NamedTuple):
     element: str
 
 
+PROMISE = "promised to be apart (MANYCL_APART=1, or kernel.annotate), it would be divided, and checked"
+"""What is said of a launch of which it is only unproved that its work-groups are apart."""
 ATOMICS = ("int", "uint", "long", "ulong")
 """Types whose elements may be merged by an operation."""
+
+
+class Promised(NamedTuple):
+    """A promise that steps rely on: the launch (``proof``: as in :class:`Promises`), and whether it had been checked
+    when they were made."""
+
+    proof: Hashable
+    program: ProgramFacts
+    kernel: KernelFacts
+    is_kept: bool
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing else is known of it now."""
+        return PROMISES.is_kept(self.proof) == self.is_kept and not PROMISES.broken(self.program, self.kernel)
+
+
+class Promises:
+    """What runs have shown of launches whose work-groups are promised to be apart: those whose ranges, on copies, left
+    what the undivided launch left, and the kernels of which ranges did not. The latter are never divided by a promise
+    again, by any process of the user, until their source changes."""
+
+    def __init__(self) -> None:
+        self._kept: Kept[Hashable, bool] = Kept(MANY)
+        self._broken: dict[Hashable, str] = {}
+        self._others = DiskCache("promises", 1 << 20, ("manycl/graph/reduction.py",))
+
+    def is_kept(self, launch: Hashable) -> bool:
+        """Return whether ranges of a launch have been compared with it."""
+        return self._kept.get(launch) is not None
+
+    def keep(self, launch: Hashable) -> None:
+        """Note that ranges of a launch left what it left."""
+        self._kept.keep(launch, True)
+
+    def broken(self, program: ProgramFacts, kernel: KernelFacts) -> str:
+        """Return why a promise about a kernel does not count any more; empty: it does."""
+        key = program.source, program.options, kernel.name
+        found = self._broken.get(key)
+        if found is None:
+            noted = self._others.recall(_digest(key))
+            found = self._broken[key] = noted if isinstance(noted, str) else ""
+        return found
+
+    def broke(self, program: ProgramFacts, kernel: KernelFacts, why: str) -> None:
+        """Note that a kernel's work-groups are not apart."""
+        key = program.source, program.options, kernel.name
+        self._broken[key] = why
+        self._others.note(_digest(key), why)
+
+
+def _digest(key: Hashable) -> bytes:
+    return sha256(repr(key).encode()).digest()
+
+
+PROMISES = Promises()

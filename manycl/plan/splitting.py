@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
-from manycl.graph.division import Division, NotDivisibleError, apart, divide
+from manycl.graph.division import Division, NotDivisibleError, apart, broken_promise, divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
@@ -215,7 +215,9 @@ def _alone(launch: Launch, sizes: Mapping[BufferKey, int], is_worth: Callable[[_
     if found is None:
         with _finding[hash(question.key) % len(_finding)]:
             found = _known.get(question.key) or _found_out(question, sizes)
-    return found if isinstance(found, str) else _moved(_on(found, question.keys), question.further)
+    if isinstance(found, str):
+        return broken_promise(launch) or found
+    return _moved(_on(found, question.keys), question.further)
 
 
 def _unlike(divisions: Sequence[Division], split: Split) -> str:
@@ -284,7 +286,7 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
     found = _best(launch, [launch], sizes)
     if isinstance(found, Split):
         found = _on(_moved(found, question.further, -1), question.places)
-    if facts.unanswered != before:
+    if facts.unanswered != before or (isinstance(found, str) and broken_promise(launch)):
         return found
     if launch.program.tree and not facts.is_evaluated:
         _answers.note(question.text, found)

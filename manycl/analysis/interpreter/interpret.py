@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpreter.abstract import Frame, Unanalysable
@@ -17,6 +19,7 @@ from manycl.analysis.reading.tree import CType, Function, Unit
 from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess, Operated, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
+from manycl.utilities.kept import FEW
 from manycl.utilities.unforeseen import told
 
 
@@ -276,7 +279,14 @@ def _followed(run: _AbstractRun) -> KernelSummary:
         steps=run.steps,
         own=tuple(own),
         arrays=tuple(run.arrays.values()),
+        ordered=_is_ordered(run.unit.text),
     )
+
+
+@lru_cache(FEW)
+def _is_ordered(text: bytes) -> bool:
+    """Whether a source has what orders accesses of different work-groups."""
+    return re.search(rb"\bvolatile\b|mem_fence\s*\(|atomic_work_item_fence", text) is not None
 
 
 def _annotated(access: MemoryAccess, facts: KernelFacts, launch: KnownLaunch) -> MemoryAccess:

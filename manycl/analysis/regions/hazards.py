@@ -37,12 +37,15 @@ class Verdict:
     """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``.
 
     ``merges``: buffer arguments (index) that groups change only by atomic operations, which are then done on copies and
-    merged by the operation given. Empty: nothing needs to be merged.
+    merged by the operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not
+    meet, as the user promises. ``promisable``: such promises would leave no reasons.
     """
 
     dimension: int
     reasons: tuple[str, ...] = ()
     merges: dict[int, str] = field(default_factory=dict)
+    apart: tuple[int, ...] = ()
+    promisable: bool = False
 
     @property
     def splittable(self) -> bool:
@@ -72,7 +75,9 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
     if regions.summary.failure:
         return Verdict(dimension, (regions.summary.failure,))
     reasons = [*regions.summary.hazards, *_overlaps(regions)]
+    promisable = not reasons
     merges: dict[int, str] = {}
+    apart: list[int] = []
     for sharers in _memories(regions):
         writes = [r for i in sharers for r in regions.relations(i, "write")]
         if not writes:
@@ -84,9 +89,14 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
             continue
         if operation and len(sharers) == 1 and not regions.buffers[sharers[0]].base.startswith("atomic_float"):
             merges[sharers[0]] = operation
+            continue
+        may_be = _may_be_apart(regions, dimension, writes, reads)
+        if may_be and regions.launch.apart.issuperset(r.argument for r in writes):
+            apart += sharers
         else:
+            promisable &= may_be
             reasons.append(found)
-    return Verdict(dimension, tuple(reasons), merges)
+    return Verdict(dimension, tuple(reasons), merges, tuple(apart), bool(reasons) and promisable)
 
 
 def repeat(regions: Regions) -> Repeat:
@@ -172,6 +182,25 @@ def _conflict(regions: Regions, dimension: int, writes: Sequence[Relation], read
         name = regions.buffers[writes[0].argument].name
         return f"{name}: it takes too long to prove that groups write apart{error}"
     return _culprits(regions, dimension, writes, reads)
+
+
+def _may_be_apart(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
+    """Whether a promise that groups do not meet on a memory counts. It does not where they certainly meet, nor where
+    the kernel does more there than read and write: by atomic operations, volatile accesses and fences groups learn of
+    one another while they run, which they cannot on copies."""
+    if regions.summary.ordered or any(a.argument < 0 and a.kind == "atomic" for a in regions.summary.accesses):
+        return False
+    for relation in (*writes, *reads):
+        access = relation.access
+        if access is None or access.kind == "atomic" or access.operation not in ("", "unknown"):
+            return False
+    certain = [r for r in writes if r.exact]
+    try:
+        return not certain or bool(
+            regions.limited(_independent, regions, dimension, certain, [r for r in reads if r.exact])
+        )
+    except TooComplexError:
+        return True
 
 
 def _united(regions: Regions, dimension: int, relations: Sequence[Relation]) -> Any:

@@ -2,8 +2,9 @@
 
 Of buffers whose written elements nothing else tells, every element of ``src`` that differs from ``old``, which is what
 both copies held before, goes to ``dst`` (``copy``). An element that a device wrote with the value that it had is not
-seen to be written; it also needs no merging, as long as no two devices write one element. MKMD (section 2.2) describes
-comparing as the alternative to the merge kernel (:mod:`manycl.analysis.texts.merge`).
+seen to be written; it also needs no merging, as long as no two devices write one element. Where that is only promised
+(``checked``), an integer is set where both copies of an element have changed, to different values. MKMD (section 2.2)
+describes comparing as the alternative to the merge kernel (:mod:`manycl.analysis.texts.merge`).
 
 Of buffers that devices change by commutative atomic operations only, ``src`` held the operation's neutral element
 before, and goes to ``dst`` by the operation: sums are added up, bits united.
@@ -23,12 +24,14 @@ _RESULTS = {
     "or": "d[i] | s[i]",
     "xor": "d[i] ^ s[i]",
 }
-OPERATIONS = ("copy", *_RESULTS)
+OPERATIONS = ("copy", "checked", *_RESULTS)
 _SIZES = {"uchar": 1, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8}
+UNITS = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+"""Types of elements that are copied, by their bytes."""
 _INTEGERS = ("int", "uint", "long", "ulong")  # what OpenCL C has atomics for
 
 _COPY = """\
-kernel void @K(global uchar *dst, global const uchar *src, global const uchar *old, ulong begin, ulong bytes) {
+kernel void @K(global uchar *dst, global const uchar *src, global const uchar *old, ulong begin, ulong bytes@A) {
     ulong first = (ulong)get_global_id(0) * 16;
     if (first >= bytes) return;
     ulong left = bytes - first;
@@ -49,7 +52,7 @@ kernel void @K(global uchar *dst, global const uchar *src, global const uchar *o
         }
         d = as_@V(vload16(0, rest[0])); s = as_@V(vload16(0, rest[1])); o = as_@V(vload16(0, rest[2]));
     }
-    d = s != o ? s : d;
+@C    d = s != o ? s : d;
     if (left >= 16 && aligned) *(global @V *)dst = d;
     else if (left >= 16) vstore16(as_uchar16(d), 0, dst);
     else {
@@ -59,6 +62,10 @@ kernel void @K(global uchar *dst, global const uchar *src, global const uchar *o
 }
 """
 
+
+_TOLD = """\
+    if (any((as_@V(s) != as_@V(o)) & (as_@V(d) != as_@V(o)) & (as_@V(s) != as_@V(d)))) *conflicts = 1;
+"""
 
 _APPLY = """\
 kernel void @K(global uchar *dst, global const uchar *src, ulong begin, ulong bytes) {
@@ -75,10 +82,11 @@ class DifferenceMerge:
     """An OpenCL C 1.2 program that merges two copies of a buffer, without build options.
 
     Its kernel ``kernel`` takes ``dst`` (buffer, read and written), ``src`` and, where the operation is ``copy``,
-    ``old`` (buffers, only read), ``begin`` and ``bytes`` (ulong): from which of their bytes on to merge how many. It
-    runs in one dimension, with any local size and at least :meth:`work_items` work-items; more do nothing. The copies
-    must not overlap. Where ``bytes`` is no multiple of the element's size, the bytes that are left over count as one
-    more element of a copy; by an operation they are not merged.
+    ``old`` (buffers, only read), ``begin`` and ``bytes`` (ulong): from which of their bytes on to merge how many. Where
+    it is ``checked``, it takes the integer ``conflicts`` besides, and copies single bytes. It runs in one dimension,
+    with any local size and at least :meth:`work_items` work-items; more do nothing. The copies must not overlap. Where
+    ``bytes`` is no multiple of the element's size, the bytes that are left over count as one more element of a copy; by
+    an operation they are not merged.
     """
 
     source: str
@@ -88,7 +96,7 @@ class DifferenceMerge:
 
     def work_items(self, count: int) -> int:
         """How many work-items merge ``count`` bytes."""
-        return -(-count // (BLOCK if self.operation == "copy" else _SIZES[self.element]))
+        return -(-count // (_SIZES[self.element] if self.operation in _RESULTS else BLOCK))
 
     @property
     def neutral(self) -> bytes:
@@ -102,18 +110,23 @@ class DifferenceMerge:
 def difference_merge(operation: str = "copy", element: str = "uchar") -> DifferenceMerge:
     """The merge with one of :data:`OPERATIONS` of elements of an integer type.
 
-    ``copy`` takes ``uchar``, ``ushort``, ``uint`` and ``ulong``, for all types of that size: an element is copied as
-    a whole. The others take what OpenCL C has atomics for, ``int``, ``uint``, ``long`` and ``ulong``; ``add`` stands
-    for subtractions, increments and decrements too, and wraps around. Raises ValueError for others.
+    ``copy`` takes ``uchar``, ``ushort``, ``uint`` and ``ulong``, for all types of that size: an element is copied as a
+    whole; so does ``checked``, whose bytes are copied one by one. The others take what OpenCL C has atomics for,
+    ``int``, ``uint``, ``long`` and ``ulong``; ``add`` stands for subtractions, increments and decrements too, and wraps
+    around. Raises ValueError for others.
     """
     if operation not in OPERATIONS:
         raise ValueError(f"no operation to merge with: {operation} (there are {', '.join(OPERATIONS)})")
-    allowed = tuple(_SIZES) if operation == "copy" else _INTEGERS
+    allowed = _INTEGERS if operation in _RESULTS else tuple(_SIZES)
     if element not in allowed:
         raise ValueError(f"elements of type {element} cannot be merged by {operation} (but {', '.join(allowed)} can)")
     kernel = f"manycl_difference_{operation}_{element}"
+    vector = f"{element}{BLOCK // _SIZES[element]}"
     if operation == "copy":
-        text = _COPY.replace("@V", f"{element}{BLOCK // _SIZES[element]}")
+        text = _COPY.replace("@V", vector).replace("@C", "").replace("@A", "")
+    elif operation == "checked":
+        text = _COPY.replace("@V", f"uchar{BLOCK}").replace("@C", _TOLD.replace("@V", vector))
+        text = text.replace("@A", ", global uint *conflicts")
     else:  # (signed sums must not overflow)
         vector = f"u{element}" if operation == "add" and element in ("int", "long") else element
         text = _APPLY.replace("@V", vector).replace("@R", _RESULTS[operation])

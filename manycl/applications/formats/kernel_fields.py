@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
-from manycl.analysis.annotations import Annotation, AnnotationError, annotation, merge
+from manycl.analysis.annotations import Annotation, AnnotationError, annotation, from_environment, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.api.kernel_files import KernelFiles
 from manycl.applications.formats.contents import struct_bytes
@@ -78,7 +78,7 @@ def read_annotations(kernel: KernelFacts, fields: Fields) -> tuple[Annotation, .
             found.append(annotation(kernel, name, **node, symbols=fields.scope))
         except AnnotationError as error:
             raise fields.where("annotations").at(name, *error.field).error(error.message, error.hint) from None
-    return merge((), found)
+    return merge(from_environment(kernel), found)
 
 
 def given_arguments(kernel: KernelFacts, fields: Fields) -> list[tuple[ArgumentFacts, Any, Scope, Location]]:

@@ -41,7 +41,7 @@ class LoweringCache:
                 return lowered
         if len(self._kept) >= PLANS:
             self._forget()
-        lowered = lower(problem, plan, directory, limits)
+        lowered = lower(problem, plan, directory, limits, checked=True)
         for buffer in lowered.temporaries:
             self._memory.create(buffer.key, buffer.nbytes, buffer.name)
         for window in lowered.room.windows.values() if lowered.room is not None else ():

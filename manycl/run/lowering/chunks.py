@@ -15,7 +15,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.preemptible import PACKETS_AHEAD, least_groups, longest_packet, within
 from manycl.plan.problem import Problem
 from manycl.run.lowering.declared_access import divided
-from manycl.run.lowering.range_tasks import RangeTask
+from manycl.run.lowering.merging import RangeTask
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import RANGE, ChunkDeque, Chunks
 from manycl.run.stealing.packet_size import settled_packets

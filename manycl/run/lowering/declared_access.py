@@ -39,6 +39,7 @@ class Declared(Division):
         self.sizes = sizes
         self.groups = split.groups
         self.operations: dict[BufferKey, Atomic] = {}
+        self.promised: frozenset[BufferKey] = frozenset()
         self._split = split
 
     def access(self, groups: GroupRange) -> dict[BufferKey, Access]:

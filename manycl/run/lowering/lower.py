@@ -27,10 +27,11 @@ from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.chunks import chunks_of, in_chunks
 from manycl.run.lowering.depth import InDepth, in_depth
+from manycl.run.lowering.merging import RangeTask
 from manycl.run.lowering.partition import Cut, Order, Touches
 from manycl.run.lowering.pipelining import Pipelined, in_turns, overlapped
-from manycl.run.lowering.range_tasks import RangeTask, draft_steps
-from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Chunks, Lowered, Room, Step, state_of
+from manycl.run.lowering.range_tasks import draft_steps
+from manycl.run.lowering.steps import CHECK, CLEAR, COMBINE, COPY, RANGE, Chunks, Lowered, Room, Step, state_of
 from manycl.run.tiling.limits import stores, too_large
 from manycl.run.tiling.reuse_order import ordered
 from manycl.run.tiling.tiling import fitted
@@ -38,11 +39,16 @@ from manycl.run.tiling.time_skewing import TimeTile, contracted
 
 
 def lower(
-    problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[DeviceIndex, int] | None = None
+    problem: Problem,
+    plan: Plan | None,
+    directory: Directory,
+    limits: Mapping[DeviceIndex, int] | None = None,
+    checked: bool = False,
 ) -> Lowered:
     """Return the steps of a plan, or of a graph that is run without one, for the directory's present state. ``limits``:
     the bytes of buffers that devices may hold at a time, for devices that do not hold all of the run
-    (:func:`windows.limited`; None: memory is not considered).
+    (:func:`windows.limited`; None: memory is not considered). ``checked``: as for
+    :func:`~manycl.run.lowering.range_tasks.draft_steps`.
 
     Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided;
     RunError for a launch that does not fit into such a device's memory, not even in ranges.
@@ -57,13 +63,15 @@ def lower(
     if not split and not in_parts:
         lowered = Lowered(problem.graph, plan)
     elif split and plan is not None and plan.movable and not limits:
-        lowered = _Assembly(problem, in_chunks(plan, problem), directory, {}).result()
+        lowered = _Assembly(problem, in_chunks(plan, problem), directory, {}, checked=checked).result()
     elif split and plan is not None and not limits:
         parts = Pipelined(plan, {}) if problem.as_planned else overlapped(problem, plan)
         deep = InDepth(plan) if problem.as_planned else in_depth(problem, parts.plan)
-        lowered = in_turns(_Assembly(problem, deep.plan, directory, {}, deep=deep).result(), parts.turns)
+        lowered = in_turns(
+            _Assembly(problem, deep.plan, directory, {}, deep=deep, checked=checked).result(), parts.turns
+        )
     else:
-        lowered = _Assembly(problem, plan, directory, limits or {}, passes).result()
+        lowered = _Assembly(problem, plan, directory, limits or {}, passes, checked=checked).result()
     if limits is None:
         return lowered
     try:
@@ -73,7 +81,9 @@ def lower(
             raise
     # windows of the smallest size may fit
     plan = fitted(problem, given, limits, together=False).plan if given is not None else None
-    return with_room(problem, _Assembly(problem, plan, directory, limits, shared=False).result(), limits)
+    return with_room(
+        problem, _Assembly(problem, plan, directory, limits, shared=False, checked=checked).result(), limits
+    )
 
 
 def _is_split(problem: Problem, plan: Plan) -> bool:
@@ -104,6 +114,7 @@ class _Assembly:
         passes: Sequence[TimeTile] = (),
         shared: bool = True,
         deep: InDepth | None = None,
+        checked: bool = False,
     ) -> None:
         self.limits = limits
         self.passes = passes
@@ -112,9 +123,10 @@ class _Assembly:
         self.plan = plan
         self.directory = directory
         self.of = _by_node(self.graph, plan)
-        drafted = draft_steps(problem, self.of, directory, limits, passes, shared, deep, self._as_wholes())
+        drafted = draft_steps(problem, self.of, directory, limits, passes, shared, deep, checked, self._as_wholes())
         self.drafts, self.temporaries = drafted.of_node, drafted.temporaries
         self.sizes, self.windows = drafted.sizes, drafted.windows
+        self.promised = tuple(drafted.promised)
 
     def _as_wholes(self) -> Set[int]:
         """Return the launches that are cut only so that they can move, and stay in one memory: what each chunk touches
@@ -176,6 +188,7 @@ class _Assembly:
             state=state_of(self.graph, self.directory, cut.along, anywhere=bool(chunks) and not temporary),
             room=self._room(using),
             chunks=chunks,
+            promised=self.promised,
         )
 
     def _chunks(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:
@@ -234,10 +247,11 @@ class _Assembly:
                 begun.add(a.node)
                 wanted += (i for i, d in enumerate(drafts) if d.step.role in (COPY, CLEAR))
             if a.dimension is not MERGE:
-                wanted.append(ranges[id(drafts)][a.first, a.device])
+                if (a.first, a.device) in ranges[id(drafts)]:  # (not where a promise is checked)
+                    wanted.append(ranges[id(drafts)][a.first, a.device])
                 left[a.node] -= 1
                 if not left[a.node]:
-                    wanted += (i for i, d in enumerate(drafts) if d.step.role == COMBINE)
+                    wanted += (i for i, d in enumerate(drafts) if d.step.role in (COMBINE, CHECK))
             assignments += [Assignment(tokens[i], drafts[i].device, drafts[i].queue, a.start, a.end) for i in wanted]
         return replace(self.plan, assignments=tuple(assignments), events=())
 

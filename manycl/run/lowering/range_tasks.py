@@ -9,14 +9,13 @@ of range tasks.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
-from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, apart, identity
 from manycl.graph.graph import Buffer, BufferKey, HostTask, Launch, Node, Window
-from manycl.graph.reduction import Reduction
+from manycl.graph.reduction import PROMISES, Promised, Reduction
 from manycl.graph.versions.versions import preferred, run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, DeviceIndex
@@ -26,65 +25,31 @@ from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.depth import IN_DEPTH, DeepCopy, InDepth, Place
-from manycl.run.lowering.ranges import launches_of, merge_of
-from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Step
+from manycl.run.lowering.merging import Cut, Merging, RangeTask
+from manycl.run.lowering.ranges import launches_of
+from manycl.run.lowering.steps import COMBINE, COPY, RANGE, Step
 from manycl.run.tiling.columns import Columns
 from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import Windows, intervals
-
-_MOST_GAPS = 64  # the most runs of undefined bytes, which are cleared one by one
-
-
-@dataclass(slots=True)
-class RangeTask:
-    """A step before its buffers are cut. ``access``: its accesses, by buffer; the same object for steps that do the
-    same. ``round``: steps of the same round of a node run beside each other."""
-
-    step: Step
-    task: Node
-    device: DeviceIndex
-    queue: int
-    access: Mapping[BufferKey, Access]
-    round: int = 0
-    windows: dict[BufferKey, Window] = field(default_factory=dict)  # by buffer
 
 
 @dataclass(frozen=True)
 class Drafted:
     """The range tasks of a run. ``of_node``: those of each node, in the order of their rounds; the same object for
     nodes that run alike (its steps name the first of these nodes). ``temporaries``: buffers that only this run needs.
-    ``sizes``: bytes of all buffers by key, temporaries included."""
+    ``sizes``: bytes of all buffers by key, temporaries included.
+    ``promised``: the promises that it relies on."""
 
     of_node: Sequence[Sequence[RangeTask]]
     temporaries: Sequence[Buffer]
     sizes: Mapping[BufferKey, int]
+    promised: Sequence[Promised] = ()
 
     @property
     def windows(self) -> dict[BufferKey, Window]:
         """The windows that steps work on, by key."""
         different = {id(drafts): drafts for drafts in self.of_node}.values()
         return {w.key: w for drafts in different for d in drafts for w in d.windows.values()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A divided node. ``divisions``: its launch as each range divides it (they differ where ranges run different
-    versions); ``division``: the first of these. ``found``: what each range touches, by buffer; ``memories``: the memory
-    that each runs in. ``home``: the assignment that merges partial results, in the memory ``at``."""
-
-    node: int
-    division: Division
-    divisions: Sequence[Division]
-    ranges: Sequence[Assignment]
-    found: Sequence[Mapping[BufferKey, Access]]
-    memories: Sequence[int]
-    home: Assignment
-    at: int
-
-    @property
-    def elsewhere(self) -> dict[int, Assignment]:
-        """The memories that need partial results of their own, each with the first range that runs there."""
-        return {m: self.ranges[self.memories.index(m)] for m in self.memories if m != self.at}
 
 
 def draft_steps(
@@ -95,19 +60,21 @@ def draft_steps(
     passes: Sequence[TimeTile] = (),
     shared: bool = True,
     deep: InDepth | None = None,
+    checked: bool = False,
     as_wholes: Container[int] = (),
 ) -> Drafted:
     """Return the range tasks of all nodes. ``of``: a plan's assignments by node (none: devices are chosen during the
     run). ``limits``: the devices on which ranges work on windows. ``passes``: the time tiles, whose ranges run in
     columns, one after another. ``shared``: as for :class:`windows.Windows`. ``deep``: the launches that run in depth.
-    ``as_wholes``: divided nodes of which each range counts as touching all that the node does.
+    ``as_wholes``: divided nodes of which each range counts as touching all that the node does. ``checked``: launches
+    that are divided by a promise which has not been checked are compared with their ranges.
 
     Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided.
     """
-    return _Drafting(problem, of, directory, limits, passes, shared, deep, as_wholes).result()
+    return _Drafting(problem, of, directory, limits, passes, shared, deep, checked, as_wholes).result()
 
 
-class _Drafting:
+class _Drafting(Merging):
     def __init__(
         self,
         problem: Problem,
@@ -117,9 +84,10 @@ class _Drafting:
         passes: Sequence[TimeTile],
         shared: bool,
         deep: InDepth | None,
+        checked: bool,
         as_wholes: Container[int],
     ) -> None:
-        self.deep, self._as_wholes = deep, as_wholes
+        self.deep, self.checked, self._as_wholes = deep, checked, as_wholes
         self._own: dict[tuple[object, ...], BufferKey] = {}  # what devices in depth have of their own
         self.problem = problem
         self.graph = problem.graph
@@ -128,6 +96,7 @@ class _Drafting:
         self.limits = limits
         self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
         self.temporaries: list[Buffer] = []
+        self.promised: list[Promised] = []
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
         self.columns = Columns(self.graph, passes)
@@ -184,7 +153,7 @@ class _Drafting:
                 self.defined[key] = union((self.defined.get(key, NOTHING), *regions))
             of_node.append(drafts)
             defining.add(id(drafts))
-        return Drafted(of_node, self.temporaries, self.sizes)
+        return Drafted(of_node, self.temporaries, self.sizes, self.promised)
 
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
         """Return the ranges of a launch in a time tile. Each one is taken to touch all that its column touches of its
@@ -271,12 +240,15 @@ class _Drafting:
             found = [access] * len(ranges)
         else:
             found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
-        cut = _Cut(node, division, divisions, ranges, found, memories, home, self._memory(home))
+        cut = Cut(node, division, divisions, ranges, found, memories, home, self._memory(home))
         if any(of is not division for of in divisions):
             different = list({id(of): of for of in divisions}.values())
             if reason := apart(different, [a.range for a in ranges]):
                 raise PolicyError(f"{task.name} cannot be divided between versions of its kernel: {reason}")
             return self._ranges(cut, Reduction.NONE.words(), {})
+        if self.checked and division.proof is not None and not PROMISES.is_kept(division.proof):
+            assert isinstance(task, Launch)
+            return self._compared(cut, task)
         forget_unread(found, division.operations)
         shared = {key for key in task.writes if clash(key, found, memories)}
         reduction = division.reduction(shared) if len(set(memories)) > 1 else Reduction.NONE
@@ -332,7 +304,7 @@ class _Drafting:
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
 
-    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[RangeTask]:
+    def _ranges(self, cut: Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[RangeTask]:
         """Return the ranges as tasks, each with the buffers (``partial``) that it works on in its memory instead of the
         launch's."""
         drafts = []
@@ -367,124 +339,3 @@ class _Drafting:
                 for turn, index in enumerate(mine):
                     turns[index] = turn
         return turns
-
-    def _by_kernel(self, cut: _Cut) -> list[RangeTask]:
-        division, method = cut.division, Reduction.SCATTER.words()
-        partial = {m: {k: self._temporary(k) for k in division.merge_written} for m in cut.elsewhere}
-        before: list[RangeTask] = []
-        for m, a in cut.elsewhere.items():
-            kept = ((k, t) for k, t in partial[m].items() if k in division.launch.reads)
-            before += [self._copied(cut, a, k, t, (0, self.sizes[k]), method) for k, t in kept]
-        drafts = self._ranges(cut, method, partial)
-        after = []
-        for a, access, m in zip(cut.ranges, cut.found, cut.memories, strict=True):
-            if m == cut.at:
-                continue
-            touched = {k: Access(access[k].reads, NOTHING, False) for k in division.merge_reads}
-            touched |= {t: Access(access[k].writes, NOTHING, False) for k, t in partial[m].items()}
-            touched |= {k: replace(access[k], reads=NOTHING) for k in partial[m]}
-            step = Step(cut.node, COMBINE, *a.range, method)
-            merge = launches_of(division).merge(a.range, partial[m])
-            after.append(RangeTask(step, merge, cut.home.device, cut.home.queue, touched))
-        return _rounds(before, drafts, after)
-
-    def _by_difference(self, cut: _Cut, keys: set[BufferKey]) -> list[RangeTask]:
-        division, home = cut.division, cut.home
-        ordered = [k for k in division.launch.writes if k in keys]
-        before: list[RangeTask] = []
-        partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
-        merges: list[tuple[BufferKey, BufferKey, list[BufferKey], tuple[int, int]]] = []
-        operations = {k: made.operation for k, made in division.operations.items()}
-        methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in ordered}
-        for k in ordered:
-            extent, method = division.extent(k), methods[k]
-            old = [] if k in operations else [self._temporary(k)]  # else copies begin with neutral elements
-            for same in old:
-                before += self._cleared(cut, k, extent, method)
-                before.append(self._copied(cut, home, k, same, extent, method))
-            for m, a in cut.elsewhere.items():
-                copy = partial[m][k] = self._temporary(k)
-                if old:
-                    before.append(self._copied(cut, a, k, copy, extent, method))
-                else:
-                    changed = union(x[k].writes for x, at in zip(cut.found, cut.memories, strict=True) if at == m)
-                    extent = (changed or Region.span(*division.extent(k))).hull
-                    before.append(self._filled(cut, a, copy, merge_of(division, k).neutral, *extent, method))
-                merges.append((k, copy, old, extent))
-        method = ", ".join(dict.fromkeys(methods[k] for k in ordered))
-        drafts = self._ranges(cut, method, partial)
-        after = []
-        for k, copy, old, extent in merges:
-            everything = Region.span(*extent)
-            read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)
-            touched = {**dict.fromkeys((copy, *old), read), k: written}
-            step = Step(cut.node, COMBINE, method=methods[k])
-            merge = launches_of(division).difference(k, copy, old, extent)
-            after.append(RangeTask(step, merge, home.device, home.queue, touched))
-        return _rounds(before, drafts, after)
-
-    def _temporary(self, key: BufferKey, nbytes: int | None = None) -> BufferKey:
-        """Return a new buffer of this run, of the size of another one if none is given."""
-        new = self.directory.new_key()
-        self.sizes[new] = self.sizes[key] if nbytes is None else nbytes
-        self.temporaries.append(Buffer(new, self.sizes[new], self.graph.buffers[key].name))
-        return new
-
-    def _copied(
-        self, cut: _Cut, a: Assignment, source: BufferKey, target: BufferKey, extent: tuple[int, int], method: str
-    ) -> RangeTask:
-        """Return a task that copies the bytes of an extent (low, high) to the same bytes of a buffer of the same
-        size."""
-        step = Step(cut.node, COPY, method=method)
-        low, high = extent
-        return self._copy(step, a.device, a.queue, (target, low), (source, low), high - low)
-
-    def _copy(
-        self,
-        step: Step,
-        device: DeviceIndex,
-        queue: int,
-        target: tuple[BufferKey, int],
-        source: tuple[BufferKey, int],
-        nbytes: int,
-        turn: int = 0,
-    ) -> RangeTask:
-        """Return a task that copies bytes from one buffer to another, from a byte of each on."""
-        (taken, to), (given, of) = target, source
-        ends = Buffer(taken, self.sizes[taken]), Buffer(given, self.sizes[given])
-        name = f"copy for {self.graph.nodes[step.node].name}"
-        copy = copy_task(*ends, nbytes, target_offset=to, source_offset=of, name=name)
-        return RangeTask(step, copy, device, queue, access_of(copy, self.sizes), turn)
-
-    def _cleared(self, cut: _Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[RangeTask]:
-        """Return tasks that clear undefined contents: two copies of undefined contents would differ when they are
-        compared."""
-        gaps = (Region.span(*extent) - self.defined[key]).intervals
-        if len(gaps) > _MOST_GAPS:
-            raise PolicyError(
-                f"{cut.division.launch.name} cannot be split: {len(gaps)} parts of what it writes are undefined"
-            )
-        return [self._filled(cut, cut.home, key, b"\0", start, end, method) for start, end in gaps]
-
-    def _filled(
-        self, cut: _Cut, a: Assignment, key: BufferKey, element: bytes, start: int, end: int, method: str
-    ) -> RangeTask:
-        """Return a task that fills some bytes of a buffer with as many elements as lie there."""
-        nbytes = (end - start) // len(element) * len(element)
-        buffer, name = Buffer(key, self.sizes[key]), f"clear for {cut.division.launch.name}"
-        clear = fill_task(buffer, element, nbytes, target_offset=start, name=name)
-        step = Step(cut.node, CLEAR, method=method)
-        return RangeTask(step, clear, a.device, a.queue, access_of(clear, self.sizes))
-
-
-def _rounds(before: list[RangeTask], ranges: list[RangeTask], after: list[RangeTask]) -> list[RangeTask]:
-    """Number the rounds: preparations one after another, then all ranges beside each other, then merges one after
-    another."""
-    for number, draft in enumerate(before):
-        draft.round = number
-    for draft in ranges:
-        draft.round += len(before)
-    behind = 1 + max(draft.round for draft in ranges)
-    for number, draft in enumerate(after):
-        draft.round = behind + number
-    return [*before, *ranges, *after]

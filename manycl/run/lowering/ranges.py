@@ -191,22 +191,32 @@ class RangeLaunches:
         return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
 
     def difference(
-        self, key: BufferKey, partial: BufferKey, old: Sequence[BufferKey], extent: tuple[int, int]
+        self,
+        key: BufferKey,
+        target: BufferKey,
+        partial: BufferKey,
+        old: Sequence[BufferKey],
+        told: Sequence[BufferKey],
+        extent: tuple[int, int],
     ) -> Launch:
-        """Return a launch that does to some bytes of a buffer, ``extent``, what was done to its copy ``partial``.
-        ``old``: the buffer, if any, that has the contents of both before that (else the copy had neutral elements)."""
+        """Return a launch that does to some bytes of ``target``, ``extent``, what was done to the copy ``partial`` of
+        buffer ``key``. ``old``: the buffer, if any, that has the contents of both before that (else the copy had
+        neutral elements). ``told``: the buffer, if any, whose integer is set where both were changed."""
         division, merge = self.division, merge_of(self.division, key)
         low, high = extent
         nbytes = high - low
-        args: tuple[Argument, ...] = *map(BufferArg, (key, partial, *old)), _ulong(low), _ulong(nbytes)
+        buffers = map(BufferArg, (target, partial, *old))
+        args: tuple[Argument, ...] = *buffers, _ulong(low), _ulong(nbytes), *map(BufferArg, told)
         name = f"merge {division.launch.name} ({merge.operation})"
         return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
 
 
 def merge_of(division: Division, key: BufferKey) -> DifferenceMerge:
     """Return how copies of a buffer that a divided launch writes are merged."""
-    from manycl.analysis.texts.difference import difference_merge  # few programs need it
+    from manycl.analysis.texts.difference import UNITS, difference_merge  # few programs need it
 
+    if key in division.promised:
+        return difference_merge("checked", UNITS[division.unit(key)])
     return difference_merge(*division.operations.get(key, Atomic("copy", "uchar")))
 
 
@@ -242,7 +252,13 @@ class SourcelessLaunches(HostRangeLaunches):
         return self._named(f"merge {self.division.launch.name} {groups}")
 
     def difference(
-        self, key: BufferKey, partial: BufferKey, old: Sequence[BufferKey], extent: tuple[int, int]
+        self,
+        key: BufferKey,
+        target: BufferKey,
+        partial: BufferKey,
+        old: Sequence[BufferKey],
+        told: Sequence[BufferKey],
+        extent: tuple[int, int],
     ) -> Launch:
         return self._named(f"merge {self.division.launch.name} (copy)")
 

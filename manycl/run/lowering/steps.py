@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Piece, Window
+from manycl.graph.reduction import Promised
 from manycl.group_range import RangeParts
 from manycl.machine import HOST_BIT, DeviceIndex
 from manycl.plan.plan import Plan
@@ -16,7 +17,7 @@ from manycl.plan.rescheduling import Extent
 from manycl.region import Region
 from manycl.run.data.coherence import Directory, Lies, ValidRegion, lie_in
 
-RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
+RANGE, COPY, CLEAR, COMBINE, CHECK = "range", "copy", "clear", "merge", "check"
 """The roles of steps that are not whole nodes."""
 
 
@@ -175,6 +176,8 @@ class Lowered:
     state: State = field(default_factory=dict)
     room: Room | None = None
     chunks: Mapping[int, Chunks] = field(default_factory=dict)
+    promised: tuple[Promised, ...] = ()
+    """The promises that the steps rely on."""
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """The results of ``Directory.close`` when this ran before."""
     lies: Lies = field(default_factory=dict, compare=False, repr=False)
@@ -207,6 +210,8 @@ class Lowered:
 
     def fits(self, directory: Directory) -> bool:
         """Return whether the steps would be the same in the directory's present state."""
+        if not all(promise.is_current for promise in self.promised):
+            return False
         for key, (along, where) in self.state.items():
             parts = directory.parts.get(key, ())
             if where != ANYWHERE and where != min(directory.valid.get(key, UNDEFINED), ELSEWHERE):

@@ -26,7 +26,11 @@ TOGETHER: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 KINDS = {"uchar": "u1", "ushort": "u2", "int": "i4", "uint": "u4", "long": "i8", "ulong": "u8"}
 MERGES = (
-    *(difference_merge("copy", element) for element in ("uchar", "ushort", "uint", "ulong")),
+    *(
+        difference_merge(how, element)
+        for how in ("copy", "checked")
+        for element in ("uchar", "ushort", "uint", "ulong")
+    ),
     *(difference_merge(operation, element) for operation in TOGETHER for element in ("int", "uint", "long", "ulong")),
 )
 
@@ -39,18 +43,29 @@ def program(name: str) -> Any:
     return cl.Program(context, text).build(devices=[found])
 
 
-def run(name: str, merge: DifferenceMerge, copies: list[np.ndarray], count: int, shift: int = 0, more: int = 0) -> Any:
-    """The bytes of dst afterwards; the copies begin ``shift`` bytes inside of their buffers."""
+def run(
+    name: str,
+    merge: DifferenceMerge,
+    copies: list[np.ndarray],
+    count: int,
+    shift: int = 0,
+    more: int = 0,
+    told: np.ndarray | None = None,
+) -> Any:
+    """The bytes of dst afterwards; the copies begin ``shift`` bytes inside of their buffers. ``told``: conflicts."""
     _, context, queue = truth.device(name)
     inside = [np.concatenate([np.full(shift, 77, np.uint8), copy.view(np.uint8)]) for copy in copies]
     buffers = [cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=data) for data in inside]
     compiled = cl.Kernel(program(name), merge.kernel)
-    compiled.set_args(*buffers, np.uint64(shift), np.uint64(count))
+    flags = [] if told is None else [cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=told)]
+    compiled.set_args(*buffers, np.uint64(shift), np.uint64(count), *flags)
     cl.enqueue_nd_range_kernel(queue, compiled, (merge.work_items(count) + more,), None)
     after, others = np.empty_like(inside[0]), [np.empty_like(data) for data in inside[1:]]
     for found, buffer in zip([after, *others], buffers, strict=True):
         cl.enqueue_copy(queue, found, buffer)
         buffer.release()
+    for flag in flags:
+        cl.enqueue_copy(queue, told, flag)
     assert all(np.array_equal(a, b) for a, b in zip(others, inside[1:], strict=True))
     assert (after[:shift] == 77).all()
     return after[shift:]
@@ -86,6 +101,26 @@ def test_an_element_that_both_wrote_is_that_of_one_of_them(name: str) -> None:
     assert np.array_equal(run(name, difference_merge("copy", "uint"), [dst, src, old], 44).view("u4"), src)
     bytewise = run(name, difference_merge("copy", "uchar"), [dst, src, old], 44).view("u4")
     assert (bytewise == 0x0A020C04).all()
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("element", ["uchar", "ushort", "uint", "ulong"])
+def test_elements_that_both_changed_to_different_values_are_told(name: str, element: str) -> None:
+    random, kind = np.random.default_rng(9), KINDS[element]
+    merge, seen = difference_merge("checked", element), set()
+    for count in (1, 2, 5, 16, 17, 40) * 3:
+        dst, src, old = two_copies(random, kind, count)
+        both = random.random(count) < random.choice([0.0, 0.5])
+        dst, src = (np.where(both, old + random.integers(0, 3, count).astype(kind), each) for each in (dst, src))
+        for shift in (0, 16, np.dtype(kind).itemsize):
+            told = np.zeros(1, np.uint32)
+            after = run(name, merge, [dst, src, old], dst.nbytes, shift, told=told)
+            s, d, o = (each.view(np.uint8) for each in (src, dst, old))
+            assert np.array_equal(after, np.where(s != o, s, d))
+            expected = ((dst != old) & (src != old) & (dst != src)).any()
+            assert bool(told[0]) == expected
+            seen.add(bool(expected))
+    assert seen == {False, True}
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -130,4 +165,4 @@ def test_what_cannot_be_merged() -> None:
         difference_merge("add", "uchar")
     with pytest.raises(ValueError, match="float cannot"):
         difference_merge("copy", "float")
-    assert set(OPERATIONS) == {"copy", *TOGETHER}
+    assert set(OPERATIONS) == {"copy", "checked", *TOGETHER}

@@ -18,7 +18,7 @@ from manycl.plan.problem import Problem
 from manycl.region import Region
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.range_tasks import _MOST_GAPS, RangeTask, _rounds
+from manycl.run.lowering.merging import _MOST_GAPS, RangeTask, _rounds
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step
 from tests.run.chaos.test_divided_chaos import GROUP, ITEMS, NBYTES
 from tests.run.chaos.test_divided_chaos import launch as kernel
