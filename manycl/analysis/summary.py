@@ -29,7 +29,8 @@ class MemoryAccess:
     of the ``loops``' counters that fulfil ``condition``.
 
     ``kind``: ``read``, ``write`` or ``atomic`` (reads and writes; ``operation`` names it, ``used`` says whether the old
-    value is used, ``element`` is the type that it is done in). ``argument`` -1: some memory that the analysis lost.
+    value is used, ``element`` is the type that it is done in). ``stored``: the integer that is written, if it is always
+    the same. ``argument`` -1: some memory that the analysis lost.
     ``line`` is in the user's file.
     """
 
@@ -44,6 +45,7 @@ class MemoryAccess:
     operation: str = ""
     used: bool = False
     element: str = ""
+    stored: int | None = None
 
     @property
     def relevant(self) -> tuple[list[Expr], bool]:

@@ -26,6 +26,10 @@ examples:
   eval "$(manycl exec --devices gpu,cpu --env)"               the same for all that this shell starts
 exit status: the program's
 """
+_APART = (
+    "promise that the work-groups of a launch do not write different values to an element, nor read what others write: "
+    "scatters and the like are then divided, and compared once (docs/splitting.md)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_gantt(parser)
     parser.add_argument("--trace", metavar="FILE", help="all runs' events as JSON lines (for `manycl report`)")
     parser.add_argument("--explain", action="store_true", help="say at the end which kernels were divided, and why not")
+    parser.add_argument("--apart", action="store_true", help=_APART)
     parser.add_argument("--check-bounds", action="store_true", help=options.CHECK_BOUNDS)
     parser.add_argument("--real", action="store_true", help="show the program the real platforms as well")
     parser.add_argument("--env", action="store_true", help="print what is set for the program, for a shell, instead")
@@ -57,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
     found = variables(devices=args.devices, policy=args.policy, real_too=args.real, reports=_reports(args))
     words = [] if args.env else _command(args.command_line)
     found |= _for_c_programs(words) | ({"MANYCL_CHECK": "bounds"} if args.check_bounds else {})
+    found |= {"MANYCL_APART": "1"} if args.apart else {}
     if args.env:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
         return 0

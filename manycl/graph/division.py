@@ -129,8 +129,10 @@ class Division:
                 raise self._refused(f"it has no dimension {dimension}")
             verdict = self.facts.split(dimension)
             if not verdict.mergeable:
-                more = f"; {PROMISE}" if verdict.promisable else ""
+                more = f"; {PROMISE}" if verdict.promisable and not launch.program.shared else ""
                 raise self._refused(broken_promise(launch) or verdict.reasons[0] + more)
+            if verdict.apart and launch.program.shared:
+                raise self._refused(launch.program.shared[0])
             self.sub_kernel = service.sub_kernel(launch.program, launch.kernel.name)
         except (LaunchError, SourceError) as error:
             raise self._refused(error.message) from None
@@ -197,7 +199,8 @@ class Division:
         """The most bytes, 8 or a smaller power of two, of which all that the kernel writes of a buffer at once
         consists."""
         mine, accesses = self.arguments[key], self.facts.summary.accesses
-        return gcd(8, *(a.size or 1 for a in accesses if a.argument in mine and a.kind != "read"))
+        sizes = [a.size or 1 for a in accesses if a.argument in mine and a.kind != "read"]
+        return gcd(8, *sizes) if sizes else 1  # (none of a kernel that could not be followed)
 
     def key(self, index: int) -> BufferKey:
         """The buffer that an argument is, or is a part of."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from enum import StrEnum
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.utilities.disk_cache import DiskCache
 from manycl.utilities.kept import MANY, Kept
 
 
@@ -63,15 +62,23 @@ class Promised(NamedTuple):
         return PROMISES.is_kept(self.proof) == self.is_kept and not PROMISES.broken(self.program, self.kernel)
 
 
+class Noted(Protocol):
+    """What all processes of the user note and find (:class:`manycl.utilities.disk_cache.DiskCache`)."""
+
+    def recall(self, question: bytes) -> object: ...
+
+    def note(self, question: bytes, answer: object) -> None: ...
+
+
 class Promises:
     """What runs have shown of launches whose work-groups are promised to be apart: those whose ranges, on copies, left
     what the undivided launch left, and the kernels of which ranges did not. The latter are never divided by a promise
-    again, by any process of the user, until their source changes."""
+    again, until their source changes; by no process of the user where ``others`` is set."""
 
     def __init__(self) -> None:
         self._kept: Kept[Hashable, bool] = Kept(MANY)
         self._broken: dict[Hashable, str] = {}
-        self._others = DiskCache("promises", 1 << 20, ("manycl/graph/reduction.py",))
+        self.others: Noted | None = None
 
     def is_kept(self, launch: Hashable) -> bool:
         """Return whether ranges of a launch have been compared with it."""
@@ -85,16 +92,17 @@ class Promises:
         """Return why a promise about a kernel does not count any more; empty: it does."""
         key = program.source, program.options, kernel.name
         found = self._broken.get(key)
-        if found is None:
-            noted = self._others.recall(_digest(key))
+        if found is None and self.others is not None:
+            noted = self.others.recall(_digest(key))
             found = self._broken[key] = noted if isinstance(noted, str) else ""
-        return found
+        return found or ""
 
     def broke(self, program: ProgramFacts, kernel: KernelFacts, why: str) -> None:
         """Note that a kernel's work-groups are not apart."""
         key = program.source, program.options, kernel.name
         self._broken[key] = why
-        self._others.note(_digest(key), why)
+        if self.others is not None:
+            self.others.note(_digest(key), why)
 
 
 def _digest(key: Hashable) -> bytes:

@@ -19,7 +19,7 @@ from manycl.errors import LaunchError, SourceError
 from manycl.graph.division import Division, NotDivisibleError, apart, broken_promise, divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
-from manycl.graph.reduction import Reduction
+from manycl.graph.reduction import PROMISES, Reduction
 from manycl.graph.versions.versions import possible, run_as
 from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.group_range import GroupRange
@@ -41,6 +41,7 @@ _WEIGHTS = {"special": 8.0}  # cost of an operation of a kind, in additions
 _known: Kept[object, Split | str] = Kept(MANY)  # by launch, with buffers named by their positions in it
 _finding = [threading.Lock() for _ in range(64)]  # by question: threads that ask the same have one find it out
 _answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan/"))
+PROMISES.others = DiskCache("promises", 1 << 20, ("manycl/graph/reduction.py",))
 
 
 class Splits(AnalysedSplits):

@@ -26,6 +26,7 @@ VALUES = {
     "MANYCL_ZERO_COPY": (flags.zero_copy, {"0": False, "1": True, "": True}),
     "MANYCL_DETERMINISTIC": (flags.deterministic, {"1": True, "0": False, "": True}),
     "MANYCL_MERGING": (flags.merging, {"each": "each", "last": "last", "": "automatic"}),
+    "MANYCL_APART": (flags.apart, {"1": True, "0": False, "": False}),
     "MANYCL_PROMPT": (flags.prompt, {"1": True, "0": False, "": True}),
     "MANYCL_RESERVED": (flags.heeds_reservations, {"ignore": False, "leave": True, "": True}),
     "MANYCL_BOUNDS": (flags.bounds, {"off": False, "on": True, "": True}),

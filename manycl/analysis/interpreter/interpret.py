@@ -7,7 +7,6 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpreter.abstract import Frame, Unanalysable
@@ -19,7 +18,7 @@ from manycl.analysis.reading.tree import CType, Function, Unit
 from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess, Operated, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
-from manycl.utilities.kept import FEW
+from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
 
 
@@ -234,16 +233,16 @@ class _AnyLaunch(_AbstractRun):
 def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None) -> KernelSummary:
     """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
     ``failure``."""
-    return _summary(facts, lambda: _AbstractRun(unit, facts, launch))
+    return _summary(unit, facts, lambda: _AbstractRun(unit, facts, launch))
 
 
 def interpret_any(unit: Unit, facts: KernelFacts) -> KernelSummary:
     """Return the summary of all launches of a kernel at once, for :mod:`manycl.analysis.regions.enclosure`: ids, sizes
     and scalars are the variables that it names. Raises as :func:`interpret`."""
-    return _summary(facts, lambda: _AnyLaunch(unit, facts))
+    return _summary(unit, facts, lambda: _AnyLaunch(unit, facts))
 
 
-def _summary(facts: KernelFacts, begun: Callable[[], _AbstractRun]) -> KernelSummary:
+def _summary(unit: Unit, facts: KernelFacts, begun: Callable[[], _AbstractRun]) -> KernelSummary:
     run = None
     try:
         run = begun()
@@ -256,7 +255,8 @@ def _summary(facts: KernelFacts, begun: Callable[[], _AbstractRun]) -> KernelSum
         failure = f"it computes something that takes more than {x.LONGEST} characters to write"
     except Exception as error:
         failure = told(error, f"the analysis of kernel {facts.name}")
-    return KernelSummary(facts.name, failure=failure, steps=run.steps if run is not None else 0)
+    ordered = _has(unit, facts, _ORDERING, _ATOMICS)
+    return KernelSummary(facts.name, failure=failure, steps=run.steps if run is not None else 0, ordered=ordered)
 
 
 def _followed(run: _AbstractRun) -> KernelSummary:
@@ -279,14 +279,30 @@ def _followed(run: _AbstractRun) -> KernelSummary:
         steps=run.steps,
         own=tuple(own),
         arrays=tuple(run.arrays.values()),
-        ordered=_is_ordered(run.unit.text),
+        ordered=_has(run.unit, facts, _ORDERING),
     )
 
 
-@lru_cache(FEW)
-def _is_ordered(text: bytes) -> bool:
-    """Whether a source has what orders accesses of different work-groups."""
-    return re.search(rb"\bvolatile\b|mem_fence\s*\(|atomic_work_item_fence", text) is not None
+_ORDERING = rb"\bvolatile\b|mem_fence\s*\(|atomic_work_item_fence"
+"""What orders accesses of different work-groups, beside atomic operations."""
+_ATOMICS = rb"\batom"
+
+
+def _has(unit: Unit, facts: KernelFacts, *patterns: bytes) -> bool:
+    """Return whether a pattern occurs in a program's source, without the functions that a kernel does not call."""
+    key = unit.text, facts.name, patterns
+    if (found := _known.get(key)) is None:
+        kernels = [f for f in unit.functions.values() if f.is_kernel and f.name == facts.name]
+        called = {f.ref for kernel in kernels for f in unit.reachable(kernel)}
+        others = [(f.start, f.end) for f in unit.functions.values() if f.ref not in called]
+        text = bytearray(unit.text)
+        for start, end in (*others, *unit.unused.values()):
+            text[start:end] = b" " * (end - start)
+        found = _known.keep(key, any(re.search(pattern, text) for pattern in patterns))
+    return found
+
+
+_known: Kept[tuple[bytes, str, tuple[bytes, ...]], bool] = Kept(MANY)
 
 
 def _annotated(access: MemoryAccess, facts: KernelFacts, launch: KnownLaunch) -> MemoryAccess:

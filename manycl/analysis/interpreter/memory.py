@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from manycl.analysis.interpreter.abstract import Abstract, Unanalysable
 from manycl.analysis.interpreter.paths import Path, meet_values
 from manycl.analysis.interpreter.values import (
@@ -242,10 +244,17 @@ class LoadsAndStores(Abstract):
         """Write a value of a type behind a pointer."""
         if counted:
             self.count_store(pointer, type_)
+        given = (
+            self.convert(value, type_) if isinstance(value, Expr) and value.op == "const" and integer(type_) else None
+        )
+        stored = given.value if isinstance(given, Expr) and given.op == "const" else None
         for target in pointer.targets:
             kind, index = target.base
             size = _size(type_)
+            before = len(self.accesses)
             self.access(target, "write", size)
+            if stored is not None and len(self.accesses) > before:
+                self.accesses[-1] = replace(self.accesses[-1], stored=stored)
             if kind == "var":
                 certain = len(pointer.targets) == 1
                 self.store_cell(index, target, type_, size, value, certain)

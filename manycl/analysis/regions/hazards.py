@@ -1,7 +1,8 @@
 """Hazards: along which dimensions the work-groups of a launch may run apart, and why not otherwise.
 
-Groups may run anywhere and in any order if no two write the same element and none reads what another writes. Both
-are proved on the relations of :mod:`manycl.analysis.regions.regions`, which contain everything that can happen.
+Groups may run anywhere and in any order if no two write different values to the same element and none reads what
+another writes. Both are proved on the relations of :mod:`manycl.analysis.regions.regions`, which contain everything
+that can happen.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
     """The verdict for one dimension of the launch. ``seen`` is asked about the arguments of a memory on which groups
     seem to meet; true says that evaluating every work-item proves them apart."""
     if regions.summary.failure:
-        return Verdict(dimension, (regions.summary.failure,))
+        return _unfollowed(regions, dimension)
     reasons = [*regions.summary.hazards, *_overlaps(regions)]
     promisable = not reasons
     merges: dict[int, str] = {}
     apart: list[int] = []
     for sharers in _memories(regions):
         writes = [r for i in sharers for r in regions.relations(i, "write")]
-        if not writes:
-            continue
         reads = [r for i in sharers for r in regions.relations(i, "read")]
+        if not writes or (not reads and _is_one_value(writes)):
+            continue
         operation = _merged_by(regions, writes, reads)
         found = _conflict(regions, dimension, writes, reads)
         if not found or _distinct(regions, dimension, writes, reads) or (seen is not None and seen(sharers)):
@@ -182,6 +183,31 @@ def _conflict(regions: Regions, dimension: int, writes: Sequence[Relation], read
         name = regions.buffers[writes[0].argument].name
         return f"{name}: it takes too long to prove that groups write apart{error}"
     return _culprits(regions, dimension, writes, reads)
+
+
+def _unfollowed(regions: Regions, dimension: int) -> Verdict:
+    """The verdict on a kernel that could not be followed: whether it is promised that groups do not meet on anything
+    that it may write. (Its regions are all of the buffers.)"""
+    effects = any(a.kind in ("image", "pipe") and a.writes for a in regions.facts.arguments)
+    may_be = not (effects or regions.summary.ordered or any(_overlaps(regions)))
+    written = frozenset(index for index, a in regions.buffers.items() if a.writes)
+    if may_be and written <= regions.launch.apart:
+        return Verdict(dimension, apart=tuple(sorted(written)))
+    return Verdict(dimension, (regions.summary.failure,), promisable=may_be)
+
+
+def _is_one_value(writes: Sequence[Relation]) -> bool:
+    """Whether all that is written to a memory is one integer, in elements that are the same or apart: it does not
+    matter who writes an element last."""
+    found = set()
+    for relation in writes:
+        access = relation.access
+        if access is None or access.kind != "write" or access.operation or access.stored is None:
+            return False
+        if x.divisor(access.offset) % access.size:
+            return False
+        found.add((access.stored, access.size))
+    return len(found) == 1
 
 
 def _may_be_apart(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:

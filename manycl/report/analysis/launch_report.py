@@ -11,6 +11,7 @@ from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.regions.regions import Footprint
 from manycl.analysis.summary import KernelSummary
 from manycl.analysis.texts.rewrite import SubKernel
+from manycl.graph.reduction import PROMISE
 from manycl.group_range import GroupRange
 from manycl.region import Box
 from manycl.report.analysis.as_text import cut
@@ -122,7 +123,8 @@ def _verdicts(view: LaunchView, everything: bool) -> list[str]:
     facts, found = view.found.facts, []
     for d, split in view.found.splits.items():
         if split.reasons:
-            words = cut([f"    {named(reason, facts)}" for reason in split.reasons], everything)
+            promised = [f"    {PROMISE}"] if split.promisable else []
+            words = [*cut([f"    {named(reason, facts)}" for reason in split.reasons], everything), *promised]
             found += [f"dimension {d} does not split", *words]
         elif split.merges:
             merges = (f"{facts.arguments[i].name} by {how}" for i, how in split.merges.items())
@@ -170,6 +172,7 @@ def as_dict(view: LaunchView) -> dict[str, Any]:
                 "splittable": split.splittable,
                 "merges": {names[i]: how for i, how in split.merges.items()},
                 "reasons": list(split.reasons),
+                "promisable": split.promisable,
             }
             for d, split in found.splits.items()
         ],

@@ -47,7 +47,7 @@ class RangeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class DividedNode:
     """A divided node. ``divisions``: its launch as each range divides it (they differ where ranges run different
     versions); ``division``: the first of these. ``found``: what each range touches, by buffer; ``memories``: the memory
     that each runs in. ``home``: the assignment that merges partial results, in the memory ``at``."""
@@ -67,7 +67,7 @@ class Cut:
         return {m: self.ranges[self.memories.index(m)] for m in self.memories if m != self.at}
 
 
-class Merging:
+class MergeSteps:
     """Makes the steps of launches whose ranges' results have to be put together."""
 
     graph: Graph
@@ -77,10 +77,12 @@ class Merging:
     defined: dict[BufferKey, Region]
     promised: list[Promised]
 
-    def _ranges(self, cut: Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[RangeTask]:
+    def _ranges(
+        self, cut: DividedNode, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]
+    ) -> list[RangeTask]:
         raise NotImplementedError
 
-    def _by_kernel(self, cut: Cut) -> list[RangeTask]:
+    def _by_kernel(self, cut: DividedNode) -> list[RangeTask]:
         division, method = cut.division, Reduction.SCATTER.words()
         partial = {m: {k: self._temporary(k) for k in division.merge_written} for m in cut.elsewhere}
         before: list[RangeTask] = []
@@ -100,7 +102,7 @@ class Merging:
             after.append(RangeTask(step, merge, cut.home.device, cut.home.queue, touched))
         return _rounds(before, drafts, after)
 
-    def _by_difference(self, cut: Cut, keys: set[BufferKey]) -> list[RangeTask]:
+    def _by_difference(self, cut: DividedNode, keys: set[BufferKey]) -> list[RangeTask]:
         division, home = cut.division, cut.home
         ordered = [k for k in division.launch.writes if k in keys]
         before: list[RangeTask] = []
@@ -131,7 +133,7 @@ class Merging:
             after.append(self._looked_at(cut, told, {}, _conflict))
         return _rounds(before, drafts, after)
 
-    def _compared(self, cut: Cut, task: Launch) -> list[RangeTask]:
+    def _compared(self, cut: DividedNode, task: Launch) -> list[RangeTask]:
         """Return the tasks of a launch whose work-groups are promised to be apart, when that is checked: on one device,
         ranges run on copies of all that the launch writes, the copies are merged, and the undivided launch is run. What
         it leaves is the result, and is compared."""
@@ -168,7 +170,7 @@ class Merging:
 
     def _merged(
         self,
-        cut: Cut,
+        cut: DividedNode,
         key: BufferKey,
         target: BufferKey,
         copy: BufferKey,
@@ -188,7 +190,7 @@ class Merging:
         merge = launches_of(cut.division).difference(key, target, copy, old, flags, extent)
         return RangeTask(Step(cut.node, COMBINE, method=method), merge, cut.home.device, cut.home.queue, touched)
 
-    def _flag(self, cut: Cut, before: list[RangeTask]) -> BufferKey:
+    def _flag(self, cut: DividedNode, before: list[RangeTask]) -> BufferKey:
         """Return a new buffer that has one integer, and add the task that clears it."""
         flag = self._temporary(cut.division.launch.writes[0], _FLAG)
         before.append(self._filled(cut, cut.home, flag, bytes(_FLAG), 0, _FLAG, Reduction.DIFFERENCE.words()))
@@ -196,7 +198,7 @@ class Merging:
 
     def _looked_at(
         self,
-        cut: Cut,
+        cut: DividedNode,
         told: BufferKey,
         merged: Mapping[BufferKey, tuple[BufferKey, tuple[int, int]]],
         why: Callable[..., str],
@@ -231,7 +233,13 @@ class Merging:
         return new
 
     def _copied(
-        self, cut: Cut, a: Assignment, source: BufferKey, target: BufferKey, extent: tuple[int, int], method: str
+        self,
+        cut: DividedNode,
+        a: Assignment,
+        source: BufferKey,
+        target: BufferKey,
+        extent: tuple[int, int],
+        method: str,
     ) -> RangeTask:
         """Return a task that copies the bytes of an extent (low, high) to the same bytes of a buffer of the same
         size."""
@@ -256,7 +264,7 @@ class Merging:
         copy = copy_task(*ends, nbytes, target_offset=to, source_offset=of, name=name)
         return RangeTask(step, copy, device, queue, access_of(copy, self.sizes), turn)
 
-    def _cleared(self, cut: Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[RangeTask]:
+    def _cleared(self, cut: DividedNode, key: BufferKey, extent: tuple[int, int], method: str) -> list[RangeTask]:
         """Return tasks that clear undefined contents: two copies of undefined contents would differ when they are
         compared."""
         gaps = (Region.span(*extent) - self.defined[key]).intervals
@@ -267,7 +275,7 @@ class Merging:
         return [self._filled(cut, cut.home, key, b"\0", start, end, method) for start, end in gaps]
 
     def _filled(
-        self, cut: Cut, a: Assignment, key: BufferKey, element: bytes, start: int, end: int, method: str
+        self, cut: DividedNode, a: Assignment, key: BufferKey, element: bytes, start: int, end: int, method: str
     ) -> RangeTask:
         """Return a task that fills some bytes of a buffer with as many elements as lie there."""
         nbytes = (end - start) // len(element) * len(element)

@@ -25,7 +25,7 @@ from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.depth import IN_DEPTH, DeepCopy, InDepth, Place
-from manycl.run.lowering.merging import Cut, Merging, RangeTask
+from manycl.run.lowering.merging import DividedNode, MergeSteps, RangeTask
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import COMBINE, COPY, RANGE, Step
 from manycl.run.tiling.columns import Columns
@@ -52,7 +52,7 @@ class Drafted:
         return {w.key: w for drafts in different for d in drafts for w in d.windows.values()}
 
 
-def draft_steps(
+def draft_steps(  # noqa: PLR0913 (all that steps depend on)
     problem: Problem,
     of: Sequence[Sequence[Assignment]],
     directory: Directory,
@@ -74,8 +74,8 @@ def draft_steps(
     return _Drafting(problem, of, directory, limits, passes, shared, deep, checked, as_wholes).result()
 
 
-class _Drafting(Merging):
-    def __init__(
+class _Drafting(MergeSteps):
+    def __init__(  # noqa: PLR0913
         self,
         problem: Problem,
         of: Sequence[Sequence[Assignment]],
@@ -240,7 +240,7 @@ class _Drafting(Merging):
             found = [access] * len(ranges)
         else:
             found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
-        cut = Cut(node, division, divisions, ranges, found, memories, home, self._memory(home))
+        cut = DividedNode(node, division, divisions, ranges, found, memories, home, self._memory(home))
         if any(of is not division for of in divisions):
             different = list({id(of): of for of in divisions}.values())
             if reason := apart(different, [a.range for a in ranges]):
@@ -304,7 +304,9 @@ class _Drafting(Merging):
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
 
-    def _ranges(self, cut: Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[RangeTask]:
+    def _ranges(
+        self, cut: DividedNode, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]
+    ) -> list[RangeTask]:
         """Return the ranges as tasks, each with the buffers (``partial``) that it works on in its memory instead of the
         launch's."""
         drafts = []

@@ -54,7 +54,7 @@ CASES = (
         idempotent=False,
         exact=False,
     ),
-    case("bfs_update", "n", launch(16, 4, bits(14), bits(14), bits(14), o32(1), 14), exact=False),
+    case("bfs_update", "y", launch(16, 4, bits(14), bits(14), bits(14), o32(1), 14), exact=False),
     case("cipher_rounds", "y", launch(8, 2, out(32, "u4"), Buffer("u4", 32, 0, 2**32), out(256, "u1"), i32(6), 6)),
     case("random_pairs", "y", launch(8, 2, out(8), out(8), out(32, "u4"), U(77), 5)),
     case("monte_carlo", "y", launch(8, 2, out(8), f32(8), U(77), 5)),

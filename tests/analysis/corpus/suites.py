@@ -35,7 +35,7 @@ ASCENDING = table(*range(0, 60, 3))
 CASES = (
     case("closure_product", "yy", launch((6, 6), (2, 2), out(36, "u1"), bits(36), bits(36), 6)),
     case("closure_union", "yy", launch((6, 6), (2, 2), bits(36), bits(36), 6)),
-    case("closure_changed", "nn", launch((6, 6), (2, 2), Buffer("i4", 1, 5, 9), bits(36), bits(36), 6), exact=False),
+    case("closure_changed", "yy", launch((6, 6), (2, 2), Buffer("i4", 1, 5, 9), bits(36), bits(36), 6), exact=False),
     case("stencil_rows", "y", launch(8, 2, out(96), f32(96), 12, 8, 2)),
     case("stencil_in_slices", "yy", launch((6, 4), (2, 2), out(24 * 5), f32(24 * 5), 6, 4, 5)),
     case("combustion_rates", "y", launch(12, 4, out(50), f32(10), f32(50), 10)),

@@ -40,7 +40,7 @@ CASES = (
     case("selected_by_sign", "y", launch(16, 4, o32(64))),
     case("hashed_long", "y", launch(16, 4, o32(32))),
     case("hashed_int", "y", launch(16, 4, o32(32))),
-    case("hashed_rounds", "n", launch(16, 4, o32(16), 3)),
+    case("hashed_rounds", "y", launch(16, 4, o32(16), 3)),
     case("negative_division", "n", launch(16, 4, o32(128), 3)),
     case("signed_bytes", "y", launch(16, 4, o32(256))),
     case("mixed_comparison", "y", launch(16, 4, o32(64))),

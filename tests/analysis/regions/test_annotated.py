@@ -41,12 +41,12 @@ kernel void scatter_wide(global int *out, global const int *map) {
     out[2 * map[i]] = i;
 }
 kernel void scatter_shared(global int *out, global const int *map) {
-    out[map[get_global_id(0) / 6]] = 1;
+    out[map[get_global_id(0) / 6]] = get_global_id(0);
 }
 kernel void scatter_changing(global int *out, global int *map) {
     int i = get_global_id(0), j = map[i];
     map[i] = 0;
-    out[j] = 1;
+    out[j] = i;
 }
 kernel void count(global int *bins, global const int *map) { atomic_inc(&bins[map[get_global_id(0)]]); }
 kernel void fill_rows(global int *out, global const int *first, int n) {
