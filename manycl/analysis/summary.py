@@ -145,8 +145,11 @@ class KernelSummary:
     @property
     def touching(self) -> str:
         """All of it that has a part in what a launch touches, in words."""
-        conditions = [access.relevant for access in self.accesses]
-        accesses = tuple([replace(access, condition=ONE) for access in self.accesses])
+        conditions, numbers = [access.relevant for access in self.accesses], dict[int | None, int]()
+        for access in self.accesses:
+            numbers.setdefault(access.stored, len(numbers))
+        numbered = [None if a.stored is None else numbers[a.stored] for a in self.accesses]  # which are the same
+        accesses = tuple([replace(a, condition=ONE, stored=n) for a, n in zip(self.accesses, numbered, strict=True)])
         return repr((replace(self, accesses=accesses, counts=(), steps=0), conditions))
 
     @property

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from enum import StrEnum
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.utilities.kept import MANY, Kept
+
+if TYPE_CHECKING:
+    from manycl.graph.graph import Launch
 
 
 class Reduction(StrEnum):
@@ -55,6 +58,11 @@ class Promised(NamedTuple):
     program: ProgramFacts
     kernel: KernelFacts
     is_kept: bool
+
+    @classmethod
+    def of(cls, proof: Hashable, launch: Launch) -> Promised:
+        """What is known now."""
+        return cls(proof, launch.program, launch.kernel, PROMISES.is_kept(proof))
 
     @property
     def is_current(self) -> bool:

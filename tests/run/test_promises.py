@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.analysis import service
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.graph.division import NotDivisibleError
 from manycl.graph.reduction import PROMISES, Promises
 from manycl.plan.plan import Assignment, Plan
@@ -343,3 +345,18 @@ def test_the_environment_promises_it_of_all_kernels(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MANYCL_APART", "1")
     promised = [a.name for a in mc.Program(SOURCE).bfs.annotations if a.apart]
     assert promised == ["next", "cost", "over"]
+
+
+def test_launches_that_store_other_values_are_one_question() -> None:
+    """What is stored counts only as far as it is the same."""
+    source = (
+        "kernel void k(global int *o, global int *p, int v, int w) { o[get_global_id(0)] = v; p[0] = v; p[0] = w; }"
+    )
+    program = mc.Program(source)
+    found = []
+    for values in ((3, 4), (5, 6), (7, 7)):
+        scalars = {2 + i: np.int32(v).tobytes() for i, v in enumerate(values)}
+        known = KnownLaunch((N,), (GROUP,), (), scalars, {0: 4 * N, 1: 4})
+        found.append(service.launched(program.facts, "k", known))
+    assert found[0].summary.touching == found[1].summary.touching != found[2].summary.touching
+    assert [f.split(0).splittable for f in found] == [False, False, True]

@@ -16,7 +16,7 @@ from manycl.graph.access import Access, access_of
 from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, HostTask, Launch, Node, Window
-from manycl.graph.reduction import PROMISES, Promised, Reduction
+from manycl.graph.reduction import PROMISES, Reduction
 from manycl.graph.versions.versions import run_as
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
@@ -75,7 +75,6 @@ class MergeSteps:
     sizes: dict[BufferKey, int]
     temporaries: list[Buffer]
     defined: dict[BufferKey, Region]
-    promised: list[Promised]
 
     def _ranges(
         self, cut: DividedNode, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]
@@ -137,6 +136,7 @@ class MergeSteps:
         """Return the tasks of a launch whose work-groups are promised to be apart, when that is checked: on one device,
         ranges run on copies of all that the launch writes, the copies are merged, and the undivided launch is run. What
         it leaves is the result, and is compared."""
+        cut = replace(cut, home=cut.ranges[0])
         division, home, method = cut.division, cut.home, Reduction.DIFFERENCE.words()
         before: list[RangeTask] = []
         merged: dict[BufferKey, tuple[BufferKey, tuple[int, int]]] = {}
@@ -206,7 +206,6 @@ class MergeSteps:
         """Return a task of the host's that notes whether a promise was kept. ``merged``: by buffer that the launch has
         written, what merging its ranges' copies gave, and the bytes to be compared."""
         launch, proof = cut.division.launch, cut.division.proof
-        self.promised.append(Promised(proof, launch.program, launch.kernel, not merged))
         names = {k: cut.division.name(k) for k in cut.division.promised}
         extents = [(cut.division.name(k), *extent) for k, (_, extent) in merged.items()]
 

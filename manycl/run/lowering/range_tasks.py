@@ -15,7 +15,7 @@ from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.division import Division, apart, identity
 from manycl.graph.graph import Buffer, BufferKey, HostTask, Launch, Node, Window
-from manycl.graph.reduction import PROMISES, Promised, Reduction
+from manycl.graph.reduction import Promised, Reduction
 from manycl.graph.versions.versions import preferred, run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, DeviceIndex
@@ -246,9 +246,11 @@ class _Drafting(MergeSteps):
             if reason := apart(different, [a.range for a in ranges]):
                 raise PolicyError(f"{task.name} cannot be divided between versions of its kernel: {reason}")
             return self._ranges(cut, Reduction.NONE.words(), {})
-        if self.checked and division.proof is not None and not PROMISES.is_kept(division.proof):
-            assert isinstance(task, Launch)
-            return self._compared(cut, task)
+        if division.proof is not None:
+            promised = Promised.of(division.proof, division.launch)
+            self.promised.append(promised)
+            if self.checked and not promised.is_kept and isinstance(task, Launch):
+                return self._compared(cut, task)
         forget_unread(found, division.operations)
         shared = {key for key in task.writes if clash(key, found, memories)}
         reduction = division.reduction(shared) if len(set(memories)) > 1 else Reduction.NONE

@@ -170,7 +170,9 @@ def test_a_launch_as_json(file: str, capsys: pytest.CaptureFixture[str]) -> None
         "scalars": {"n": "8"},
         "failure": "",
         "range": {"dimension": 1, "first": 0, "count": 1},
-        "splits": [{"dimension": d, "splittable": True, "merges": {}, "reasons": []} for d in (0, 1)],
+        "splits": [
+            {"dimension": d, "splittable": True, "merges": {}, "reasons": [], "promisable": False} for d in (0, 1)
+        ],
         "idempotent": True,
         "not_idempotent": [],
         "out_of_bounds": [],
