@@ -352,9 +352,9 @@ def test_launches_that_store_other_values_are_one_question() -> None:
     source = (
         "kernel void k(global int *o, global int *p, int v, int w) { o[get_global_id(0)] = v; p[0] = v; p[0] = w; }"
     )
-    program = mc.Program(source)
     found = []
     for values in ((3, 4), (5, 6), (7, 7)):
+        program = mc.Program(f"{source} // {values}")  # (launches of one program are analysed together)
         scalars = {2 + i: np.int32(v).tobytes() for i, v in enumerate(values)}
         known = KnownLaunch((N,), (GROUP,), (), scalars, {0: 4 * N, 1: 4})
         found.append(service.launched(program.facts, "k", known))
