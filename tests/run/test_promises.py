@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -352,11 +353,16 @@ def test_launches_that_store_other_values_are_one_question() -> None:
     source = (
         "kernel void k(global int *o, global int *p, int v, int w) { o[get_global_id(0)] = v; p[0] = v; p[0] = w; }"
     )
-    found = []
+    program, found = mc.Program(source), []
     for values in ((3, 4), (5, 6), (7, 7)):
-        program = mc.Program(f"{source} // {values}")  # (launches of one program are analysed together)
         scalars = {2 + i: np.int32(v).tobytes() for i, v in enumerate(values)}
-        known = KnownLaunch((N,), (GROUP,), (), scalars, {0: 4 * N, 1: 4})
-        found.append(service.launched(program.facts, "k", known))
-    assert found[0].summary.touching == found[1].summary.touching != found[2].summary.touching
+        found.append(service.launched(program.facts, "k", KnownLaunch((N,), (GROUP,), (), scalars, {0: 4 * N, 1: 4})))
     assert [f.split(0).splittable for f in found] == [False, False, True]
+    summary = found[0].summary
+    assert [a.stored for a in summary.accesses] == [3, 3, 4]
+
+    def touching(*stored: int) -> str:
+        pairs = zip(summary.accesses, stored, strict=True)
+        return replace(summary, accesses=tuple(replace(a, stored=value) for a, value in pairs)).touching
+
+    assert summary.touching == touching(8, 8, 0) != touching(3, 3, 3)
