@@ -10,10 +10,10 @@ import pytest
 import manycl as mc
 from manycl.api.arrays.arrays import LARGE
 from manycl.machine import HOST_BIT
-from manycl.model.transfer import LARGE
+from manycl.model import transfer
 from manycl.trace import HostEvent, TransferEvent
 
-COUNT = LARGE // 2  # of integers: as large as results are that count
+COUNT = transfer.LARGE // 2  # of integers: as large as results are that count
 PROGRAM = """
 kernel void fill(global int *x, global int *y, float n) {
     int i = get_global_id(0);
