@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+FLOATS = ("half", "float", "double")
 SHARED = "keeps its value between kernels, which no dependence between launches accounts for"
 """What is warned of, of a variable through which kernels may pass data without having it as an argument."""
 
@@ -32,6 +33,13 @@ class ArgumentFacts:
     reads: bool = False
     writes: bool = False
     reason: str = ""
+    steers: bool = False
+    """Of a floating-point scalar: what the kernel accesses may depend on its value."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether the analysis is told the value of a scalar."""
+        return self.base not in FLOATS or self.steers
 
     @property
     def direction(self) -> str:

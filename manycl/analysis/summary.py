@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from manycl.analysis.symbolic.expr import ONE, ZERO, Expr
+from manycl.analysis.symbolic.expr import ONE, ZERO, Expr, add, const, less, scale
 
 #: variables of the NDRange, in this order per dimension: work-group, work-item in it; symbolically the global id
 GROUP, LOCAL, GLOBAL = "grp", "lid", "gid"
@@ -49,8 +49,8 @@ class MemoryAccess:
 
     @property
     def relevant(self) -> tuple[list[Expr], bool]:
-        """The conditions without those on unknown values that have no part in the offset, and whether there are
-        such."""
+        """The conditions, and whether they are all: of those on unknown values that have no part in the offset only
+        what bounds of these values tell (``i < n`` of ``i < n + ?1``, where that is 0 at most)."""
         parts = list(self.condition.args) if self.condition.op == "and" else [self.condition]
         parts = [p for p in parts if p != ONE]
         shared = {name for name, v in self.offset.variables().items() if v.unknown}
@@ -66,7 +66,21 @@ class MemoryAccess:
                     kept.append(part)
                     open_parts.remove(part)
                     growing = True
-        return kept, bool(open_parts)
+        told = [found for part in open_parts if (found := _told(part)).op != "const"]
+        return kept + told, bool(open_parts)
+
+
+def _told(part: Expr) -> Expr:
+    """What holds if a condition does, without the unknown values in it."""
+    return less(_end(part.args[0], 1), _end(part.args[1], -1)) if part.op == "lt" else ONE
+
+
+def _end(e: Expr, sign: int) -> Expr:
+    """An expression with the least (``sign`` 1) or the greatest (-1) values in place of the unknown ones."""
+    if e.op != "sum":
+        return const(e.low if sign > 0 else e.high) if e.unknown else e
+    terms = zip(e.args, e.terms, strict=True)
+    return add(const(e.value), *(scale(_end(a, sign if f > 0 else -sign), f) for a, f in terms))
 
 
 @dataclass(frozen=True, slots=True)

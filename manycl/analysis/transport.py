@@ -54,13 +54,13 @@ def encode(unit: Unit) -> bytes:
     writer = _Writer()
     functions = [writer.function(f) for f in unit.functions.values()]
     variables = [(ref, writer.tree(node)) for ref, node in unit.variables.items()]
-    rest = (unit.text, unit.lines, list(unit.declared), unit.version)
+    rest = (unit.text, unit.lines, list(unit.declared), unit.version, unit.loose)
     return marshal.dumps((writer.table, writer.nodes, functions, variables, rest))
 
 
 def decode(data: bytes) -> Unit:
     """The program again, without prototypes, warnings, and where names stand."""
-    table, rows, functions, variables, (text, lines, declared, version) = marshal.loads(data)
+    table, rows, functions, variables, (text, lines, declared, version, loose) = marshal.loads(data)
     types: list[CType] = []
     for target, members, *plain in table:
         values = dict(zip(_PLAIN, plain, strict=True))
@@ -84,4 +84,4 @@ def decode(data: bytes) -> Unit:
             ref, name, start, end, is_kernel, types[result], given, nodes[body], tuple(attributes), group
         )
     outside = {ref: nodes[place] for ref, place in variables}
-    return Unit(text, tuple(lines), found, frozenset(declared), outside, version=version)
+    return Unit(text, tuple(lines), found, frozenset(declared), outside, version=version, loose=loose)

@@ -18,7 +18,7 @@ from manycl.analysis.regions.bounds import Outside, suspicious
 from manycl.analysis.regions.enclosure import Enclosure, launch_values
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
-from manycl.graph.known import FLOATS, known_launch
+from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.utilities.disk_cache import DiskRecords
 
@@ -122,7 +122,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
     sizes_of = {a.key: buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
     arguments = tuple(
         (a.size(sizes_of), a.offset, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
-        else a if isinstance(a, LocalArg) or (isinstance(a, bytes) and facts.base not in FLOATS)
+        else a if isinstance(a, LocalArg) or (isinstance(a, bytes) and facts.decides)
         else None
         for i, (facts, a) in enumerate(zip(own.kernel.arguments, task.args, strict=True))
     )  # fmt: skip

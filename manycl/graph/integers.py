@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from manycl.analysis.regions.enclosure import INTEGERS
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, Launch
-from manycl.graph.known import FLOATS
 
 _FIRST = 2  # launches that were looked at, from which on it may pay
 
@@ -31,7 +30,7 @@ class Integers:
                 is_signed, bits = facts.base[0] != "u", 8 * len(given)
                 self._places.append(i)
                 self._types.append((is_signed, -(1 << bits - 1) if is_signed else 0, (1 << bits - is_signed) - 1))
-            elif i not in self._sizes and facts.base not in FLOATS:
+            elif i not in self._sizes and facts.decides:
                 self._fixed.append((i, given))
         self._seen = [(value, value) for value in self._values(launch.args)]
         self._proved: list[tuple[int, int]] | None = None

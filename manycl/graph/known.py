@@ -18,8 +18,6 @@ from manycl.graph.reduction import PROMISES
 if TYPE_CHECKING:
     from manycl.analysis.annotations import Annotation
 
-FLOATS = ("half", "float", "double")
-"""Types of which no subscript depends on a value."""
 _KINDS = {"reads": "read", "writes": "write"}
 _OPERATIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "+": x.add,
@@ -33,8 +31,8 @@ _OPERATIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Version | None = None) -> KnownLaunch:
     """What the analysis is told of a launch, or of another version of it, for :func:`manycl.analysis.service.launched`.
 
-    ``sizes``: bytes of each of its buffers by key. Floating-point arguments are left out: no subscript depends on
-    them. Raises LaunchError where the local size is left open, or an annotation cannot be evaluated for this launch.
+    ``sizes``: bytes of each of its buffers by key. Floating-point arguments on which no access depends are left out.
+    Raises LaunchError where the local size is left open, or an annotation cannot be evaluated for this launch.
     """
     own = version or Version(launch.program, launch.kernel, launch.global_size, launch.local_size)
     annotations = launch.annotations if version is None else version.annotations
@@ -47,7 +45,7 @@ def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Versio
         if isinstance(argument, BufferArg):
             nbytes[index] = argument.size(sizes)
             given[index] = argument
-        elif isinstance(argument, bytes) and facts.base not in FLOATS:
+        elif isinstance(argument, bytes) and facts.decides:
             scalars[index] = argument
     offset = launch.global_offset or ()
     same, overlapping = shared_memory(given, nbytes)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch, version_contents
-from manycl.graph.known import FLOATS
 
 _NBYTES = attrgetter("nbytes")
 
@@ -16,8 +15,8 @@ _NBYTES = attrgetter("nbytes")
 class Signature(NamedTuple):
     """``structure``: all that a batch consists of but the values of scalars and which buffers it names, by the order in
     which the nodes name them. ``scalars``: their values. ``keys``: of the buffers, in that order. ``deciding``: the
-    scalars that subscripts and trip counts may depend on, which decide what a plan is worth: all but floating-point
-    ones. Programs count by identity, so a signature means something as long as one of its graphs is kept."""
+    scalars that subscripts and trip counts may depend on, which decide what a plan is worth. Programs count by
+    identity, so a signature means something as long as one of its graphs is kept."""
 
     structure: Hashable
     scalars: tuple[bytes, ...]
@@ -43,7 +42,7 @@ def signature(batch: Batch) -> Signature | None:
                 if type(a) is bytes:
                     scalars.append(a)
                     args.append(None)
-                    if facts.base not in FLOATS:
+                    if facts.decides:
                         deciding.append(a)
                 elif type(a) is BufferArg:
                     at = place(a.key, len(places))

@@ -7,6 +7,7 @@ from tests.analysis.corpus import (
     access,
     arithmetic,
     control,
+    floats,
     groups,
     language,
     linear,
@@ -21,6 +22,7 @@ from tests.analysis.corpus import (
 CASES = (
     *access.CASES,
     *control.CASES,
+    *floats.CASES,
     *loops.CASES,
     *arithmetic.CASES,
     *language.CASES,

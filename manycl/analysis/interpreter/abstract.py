@@ -60,6 +60,7 @@ class Abstract:
     def __init__(self, unit: Unit, *, concrete: bool) -> None:
         self.unit = unit
         self.concrete = concrete
+        self.floats = False  # whether floating-point numbers are followed
         self.path: Path | None = ROOT
         self.env: Env = {}
         self.types: dict[int, CType] = {}

@@ -9,12 +9,26 @@ from dataclasses import replace
 from manycl.analysis.interpreter.abstract import DEEPEST_CALLS, Frame, Unanalysable
 from manycl.analysis.interpreter.expressions import Expressions
 from manycl.analysis.interpreter.paths import ControlState, Path, ancestor, join, meet
-from manycl.analysis.interpreter.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Value, Vector, integer, lane_type
+from manycl.analysis.interpreter.values import (
+    FLOATING,
+    FOLLOWED,
+    LOST,
+    OPAQUE,
+    Aggregate,
+    Cell,
+    Pointer,
+    Value,
+    Vector,
+    integer,
+    lane_type,
+)
 from manycl.analysis.reading import builtins
 from manycl.analysis.reading.tree import CType, Function, Node
 from manycl.analysis.summary import Loop
 from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic import real
 from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import Real
 
 _VLOAD = re.compile(r"v(load|store)(a)?(_half)?(2|3|4|8|16)?(?:_rt[ezpn])?")
 _CONVERT = re.compile(r"convert_(u?char|u?short|u?int|u?long|float|double|half)(2|3|4|8|16)?(_sat)?(_rt[ezpn])?")
@@ -295,15 +309,18 @@ class Calls(Expressions):
         self.count("convert", type_.lanes)
         if isinstance(value, Aggregate | Pointer):
             return self.unknown_of(type_)
-        if not match.group(3) or integer(type_) is None:
+        lane = lane_type(type_)
+        width = integer(lane)
+        if width is None:
+            return self.lanewise(lambda a: self.as_float(a, argument.type, lane), value)
+        if argument.type.base in FLOATING:
+            made = real.INTEGERS[match.group(4) or "_rtz"]
+            return self.lanewise(lambda a: self.as_integer(a, made, lane, bool(match.group(3))), value)
+        if not match.group(3):
             return self.convert(value, type_)
-        bits, signed = integer(type_) or (32, True)
-        low, high = x.type_range(bits, signed)
 
-        def saturated(lane: Value) -> Value:
-            if not isinstance(lane, Expr):
-                return self.fresh(low, high, f"a floating-point number made an integer, line {self.line()}")
-            return x.minimum(x.maximum(lane, x.const(low)), x.const(high))
+        def saturated(a: Value) -> Value:
+            return _saturate(*width, a) if isinstance(a, Expr) else self.fresh_of(lane)
 
         return self.lanewise(saturated, value)
 
@@ -335,7 +352,7 @@ class Calls(Expressions):
                 self.count(f"{kind}.simple", lanes)
             else:
                 self.count(f"call.{name}" if name.startswith("is") else f"{kind}.simple", lanes)
-            return self.fresh_of(type_, f"{name} of floating-point numbers, line {self.line()}")
+            return self.of_floats(name, values, type_)
         if builtins.effects(name, len(arguments)) is None and name not in _INTEGER and not name.startswith("sub_group"):
             self.count("int.other", lanes)
         else:
@@ -355,6 +372,24 @@ class Calls(Expressions):
         if name == "select":  # of vectors: by the highest bit
             handler = _select_lane
         return Vector(tuple(self.integral(handler, list(row), lane) for row in zip(*columns, strict=True)))
+
+    def of_floats(self, name: str, values: list[Cell], type_: CType) -> Cell:
+        """What a function makes of floating-point numbers."""
+        handler = real.FUNCTIONS.get(name)
+        if handler is None or type_.base not in FOLLOWED:
+            return self.fresh_of(type_, f"{name} of floating-point numbers, line {self.line()}")
+
+        def lane(*numbers: Cell) -> Value:
+            known = [v for v in numbers if isinstance(v, Real)]
+            found = handler(self.rounding, *known) if len(known) == len(numbers) else None
+            return OPAQUE if found is None or len(found.top.key) > x.LONG else found
+
+        if type_.kind != "vector":
+            return lane(*values)
+        columns = [v.lanes if isinstance(v, Vector) else (v,) * type_.lanes for v in values]
+        if any(len(c) != type_.lanes for c in columns):
+            return self.fresh_of(type_)
+        return Vector(tuple(lane(*row) for row in zip(*columns, strict=True)))
 
     def of_lanes(self, name: str, value: Vector) -> Cell:
         """Whether any, or all, lanes have their highest bit set."""

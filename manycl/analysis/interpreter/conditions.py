@@ -7,7 +7,9 @@ from manycl.analysis.interpreter.paths import ControlState, join, meet
 from manycl.analysis.interpreter.values import Cell, Pointer, arithmetic_kind
 from manycl.analysis.reading.tree import Node
 from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic import real
 from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import Real
 
 COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 _LITERALS = ("INTEGER_LITERAL", "FLOATING_LITERAL", "CHARACTER_LITERAL", "CXX_BOOL_LITERAL_EXPR", "CXX_UNARY_EXPR")
@@ -26,6 +28,9 @@ class Conditions(Initialisers):
 
     constants: dict[int, bool]
 
+    def rounding(self, low: int, high: int) -> Expr:
+        raise NotImplementedError
+
     def condition(self, node: Node) -> Expr:
         """The truth of an expression; numbers and pointers are compared with zero."""
         found = self.value(node)
@@ -33,6 +38,8 @@ class Conditions(Initialisers):
             self.count(f"compare.{arithmetic_kind(node.type)}")
         if isinstance(found, Expr):
             return x.truth(found)
+        if isinstance(found, Real):
+            return real.compare("!=", found, Real(x.ZERO), self.rounding)
         if isinstance(found, Pointer):
             return self.fresh(0, 1, f"whether a pointer is null, line {self.line(node.start)}")
         return self.fresh(0, 1, f"a condition on data, line {self.line(node.start)}")

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from manycl.analysis.interpreter.conditions import Conditions
-from manycl.analysis.interpreter.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Value, arithmetic_kind, integer
+from manycl.analysis.interpreter.values import (
+    FLOATING,
+    FOLLOWED,
+    LOST,
+    OPAQUE,
+    Aggregate,
+    Cell,
+    Pointer,
+    Value,
+    arithmetic_kind,
+    integer,
+)
 from manycl.analysis.reading.tree import CType, Node
 from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic import real
+from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import Fresh, Real
 
 _REINTERPRETS = re.compile(rb"as_u?(char|short|int|long|float|double|half)\s*\(")
 
@@ -66,11 +81,45 @@ class Conversions(Conditions):
                 return self.fresh(0, 1, f"whether a pointer is null, line {self.line(node.start)}")
             return self.address_as_integer(found, type_, node)
         self.count_conversion(node, operand)
+        self.here = node.start
+        same_bits = node.kind == "UNEXPOSED_EXPR" and (node.start, node.end) != (operand.start, operand.end)
         if type_.kind == "int" and operand.type.kind == "float":
-            width = integer(type_)
-            reason = f"a floating-point number made an integer, line {self.line(node.start)}"
-            return self.fresh(*x.type_range(*width), reason) if width else self.fresh_of(type_)
+            return self.as_integer(OPAQUE if same_bits else found, real.truncated, type_)
+        if type_.kind == "float":
+            return OPAQUE if same_bits else self.as_float(found, operand.type, type_)
         return self.convert(found, type_)
+
+    def as_integer(
+        self, value: Value, made: Callable[[Real, Fresh], Expr], type_: CType, saturates: bool = False
+    ) -> Value:
+        """A floating-point number as an integer of a type: ``made`` from it, which is undefined where the type does not
+        hold that, unless it ``saturates``."""
+        width = integer(type_)
+        if width is None:
+            return self.fresh_of(type_)
+        low, high = x.type_range(*width)
+        if isinstance(value, Real):
+            found = made(value, self.rounding)
+            if saturates:
+                return x.minimum(x.maximum(found, x.const(low)), x.const(high))
+            if low <= found.low and found.high <= high and len(found.key) <= x.LONG:
+                return found
+        return self.fresh(low, high, f"a floating-point number made an integer, line {self.line()}")
+
+    def rounding(self, low: int, high: int) -> Expr:
+        """By how much devices may differ, and from what is written."""
+        return self.fresh(low, high, f"a rounded floating-point number, line {self.line()}")
+
+    def as_float(self, value: Value, source: CType, type_: CType) -> Value:
+        """A number of a type ``source`` as a floating-point number of another type."""
+        if not self.floats or type_.base not in FOLLOWED:
+            return OPAQUE
+        if isinstance(value, Real):
+            exact = source.base == type_.base or type_.base == "double"
+            return value if exact else real.rounded(value.top, value.bottom, value.error) or OPAQUE
+        if isinstance(value, Expr) and source.base not in FLOATING:
+            return real.rounded(value) or OPAQUE
+        return OPAQUE
 
     def count_conversion(self, node: Node, operand: Node) -> None:
         """Between numbers of which one is floating, and to truth; others cost nothing."""

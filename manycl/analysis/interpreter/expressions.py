@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from manycl.analysis.interpreter.abstract import Unanalysable
 from manycl.analysis.interpreter.operators import Operators
-from manycl.analysis.interpreter.values import LOST, OPAQUE, Cell, at, integer
+from manycl.analysis.interpreter.values import FOLLOWED, LOST, OPAQUE, Cell, at, integer
 from manycl.analysis.reading.tree import Node
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import of_float
+
+_FLOAT = re.compile(r"(?:(0[xX][\da-fA-F.]+[pP][+-]?\d+)|((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFlL]?")
 
 
 class Expressions(Operators):
@@ -44,6 +48,12 @@ class Expressions(Operators):
                 self.value(child)
         return self.unknown_of(node.type)
 
+    def floating_literal(self, node: Node) -> Cell:
+        match = _FLOAT.fullmatch(self.unit.words(node))
+        if match is None or not self.floats or node.type.base not in FOLLOWED:
+            return OPAQUE
+        return of_float(float.fromhex(match[1]) if match[1] else float(match[2])) or OPAQUE
+
     def literal(self, node: Node) -> Cell:
         if node.type.kind == "float":
             return OPAQUE
@@ -70,7 +80,7 @@ class Expressions(Operators):
 
 _HANDLERS: dict[str, Callable[[Expressions, Node], Cell]] = {
     "INTEGER_LITERAL": Expressions.literal,
-    "FLOATING_LITERAL": lambda self, node: OPAQUE,
+    "FLOATING_LITERAL": Expressions.floating_literal,
     "CHARACTER_LITERAL": Expressions.literal,
     "CXX_BOOL_LITERAL_EXPR": Expressions.literal,
     "CXX_UNARY_EXPR": Expressions.literal,

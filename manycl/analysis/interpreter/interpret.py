@@ -11,13 +11,14 @@ from dataclasses import replace
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpreter.abstract import Frame, Unanalysable
 from manycl.analysis.interpreter.loops import Loops
-from manycl.analysis.interpreter.values import OPAQUE, Aggregate, Cell, Value, Vector, at, integer, lane_type
+from manycl.analysis.interpreter.values import FOLLOWED, OPAQUE, Aggregate, Cell, Value, Vector, at, integer, lane_type
 from manycl.analysis.known_launch import LARGEST, KnownLaunch, parameter
 from manycl.analysis.reading.loop_parts import Parts
 from manycl.analysis.reading.tree import CType, Function, Unit
 from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess, Operated, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import of_float
 from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
 
@@ -27,6 +28,7 @@ class _AbstractRun(Loops):
         super().__init__(unit, concrete=launch is not None)
         self.facts = facts
         self.launch = launch
+        self.floats = launch is not None and not unit.loose
         self.first = len(facts.arguments)
         self.tables: dict[int, Cell] = {}
         self.discarded: set[int] = set()
@@ -172,8 +174,9 @@ class _AbstractRun(Loops):
         if type_.kind in ("record", "union"):
             return Aggregate({}, data) if data is not None else Aggregate({}, None, name)
         width = integer(type_)
-        if type_.kind in ("image", "sampler", "pipe", "opaque", "other", "float") or width is None:
-            return OPAQUE if type_.kind == "float" else self.fresh_of(type_)
+        is_known = width is not None or (self.floats and data is not None and type_.base in FOLLOWED)
+        if type_.kind in ("image", "sampler", "pipe", "opaque", "other") or not is_known:
+            return self.fresh_of(type_)
         if type_.kind == "vector":
             lane = lane_type(type_)
             return Vector(
@@ -186,7 +189,10 @@ class _AbstractRun(Loops):
             )
         return self.scalar_argument(data, name, type_)
 
-    def scalar_argument(self, data: bytes | None, name: str, type_: CType) -> Expr:
+    def scalar_argument(self, data: bytes | None, name: str, type_: CType) -> Value:
+        if data is not None and type_.base in FOLLOWED:
+            (number,) = struct.unpack("<f" if type_.base == "float" else "<d", data[: type_.size])
+            return of_float(number) or OPAQUE
         bits, signed = integer(type_) or (32, True)
         if data is None:
             low, high = x.type_range(bits, signed)

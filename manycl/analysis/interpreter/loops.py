@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from manycl.analysis.interpreter.abstract import Exits, Unanalysable
 from manycl.analysis.interpreter.paths import ControlState, Env, meet
-from manycl.analysis.interpreter.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Target, blank, integer
+from manycl.analysis.interpreter.values import (
+    LOST,
+    OPAQUE,
+    Aggregate,
+    Cell,
+    Opaque,
+    Pointer,
+    Target,
+    Vector,
+    blank,
+    integer,
+)
 from manycl.analysis.reading.loop_parts import LoopParts, Parts
 from manycl.analysis.reading.tree import Node
 from manycl.analysis.summary import Loop
@@ -125,6 +136,8 @@ class Loops(LoopParts):
         width = integer(type_)
         if width is not None and type_.kind != "vector":
             return x.var(self.name(f"@{cell}"), *x.type_range(*width))
+        if width is None:  # one of its own, so that what has changed is seen
+            return Vector(tuple(Opaque() for _ in range(type_.lanes))) if type_.kind == "vector" else Opaque()
         return self.fresh_of(type_)
 
     # -- running it

@@ -8,6 +8,7 @@ from manycl.analysis.interpreter.conditions import COMPARISONS
 from manycl.analysis.interpreter.conversions import Conversions
 from manycl.analysis.interpreter.values import (
     FLOATING,
+    FOLLOWED,
     LOST,
     OPAQUE,
     Aggregate,
@@ -24,7 +25,9 @@ from manycl.analysis.interpreter.values import (
 )
 from manycl.analysis.reading.tree import CType, Node
 from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic import real
 from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import Real
 
 INT = CType("int", "int", "int", size=4)
 _RANKS = {"bool": 0, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 3, "uint": 3, "long": 4, "ulong": 4}
@@ -39,6 +42,12 @@ _NAMES = {
     "&": "logic",
     "|": "logic",
     "^": "logic",
+}
+_OF_REALS: dict[str, Callable[[Real, Real], Real | None]] = {
+    "+": real.add,
+    "-": lambda left, right: real.add(left, real.negated(right)),
+    "*": real.mul,
+    "/": real.divide,
 }
 
 
@@ -71,11 +80,11 @@ class Operators(Conversions):
         if not self.is_constant(node):
             kind = arithmetic_kind(type_)
             self.count(f"{kind}.neg" if kind != "int" else "int.add" if op == "-" else "int.logic", type_.lanes)
-        if type_.kind == "float" or type_.base in FLOATING:
-            return OPAQUE if type_.kind == "float" else Vector((OPAQUE,) * type_.lanes)
         return self.lanewise(lambda a: self.negated(op, a, type_), found)
 
     def negated(self, op: str, value: Value, type_: CType) -> Value:
+        if type_.base in FLOATING:
+            return real.negated(value) if isinstance(value, Real) and op == "-" else OPAQUE
         width = integer(type_)
         if not isinstance(value, Expr) or width is None:
             return self.fresh_of(lane_type(type_) if type_.kind == "vector" else type_)
@@ -118,7 +127,7 @@ class Operators(Conversions):
             after = blank()
         elif type_.base in FLOATING:
             self.count(f"{type_.base}.add", type_.lanes)
-            after = OPAQUE
+            after = self.lanewise(lambda a: self.floating("+", a, Real(x.const(sign)), type_), before)
         else:
             self.count("int.add", type_.lanes)
             after = self.lanewise(lambda a: self.plus(a, sign, type_), before)
@@ -165,7 +174,8 @@ class Operators(Conversions):
                 self.convert(amount, computed) if op not in ("<<", ">>") else amount,
                 computed,
             )
-            after = self.convert(result, type_)
+            narrows = type_.kind == computed.kind == "float"
+            after = self.as_float(result, computed, type_) if narrows else self.convert(result, type_)
         self.write(place, after)
         return after
 
@@ -252,8 +262,6 @@ class Operators(Conversions):
 
     def operated(self, op: str, left: Value, right: Value, type_: CType) -> Value:
         """``left op right`` in a type, lane by lane."""
-        if type_.base in FLOATING:
-            return OPAQUE if type_.kind == "float" else Vector((OPAQUE,) * type_.lanes)
         if type_.kind == "vector":
             ours = left.lanes if isinstance(left, Vector) else (left,) * type_.lanes
             theirs = right.lanes if isinstance(right, Vector) else (right,) * type_.lanes
@@ -263,7 +271,21 @@ class Operators(Conversions):
             return Vector(tuple(self.lane(op, a, b, lane) for a, b in zip(ours, theirs, strict=True)))
         return self.lane(op, left, right, type_)
 
+    @staticmethod
+    def floating(op: str, left: Value, right: Value, type_: CType) -> Value:
+        """``left op right`` of floating-point numbers."""
+        function = _OF_REALS.get(op)
+        if function is None or type_.base not in FOLLOWED or not isinstance(left, Real) or not isinstance(right, Real):
+            return OPAQUE
+        try:
+            result = function(left, right)
+        except x.TooLargeError:
+            return OPAQUE
+        return OPAQUE if result is None or len(result.top.key) > x.LONG else result
+
     def lane(self, op: str, left: Value, right: Value, type_: CType) -> Value:
+        if type_.base in FLOATING:
+            return self.floating(op, left, right, type_)
         width = integer(type_)
         if not isinstance(left, Expr) or not isinstance(right, Expr) or width is None:
             return self.fresh_of(type_)
@@ -293,6 +315,8 @@ class Operators(Conversions):
             return self.compared_lanes(node, left, right)
         if isinstance(left, Expr) and isinstance(right, Expr):
             return compare(node.op, left, right)
+        if isinstance(left, Real) and isinstance(right, Real):
+            return real.compare(node.op, left, right, self.rounding)
         if isinstance(left, Pointer) and isinstance(right, Pointer):
             one, other = left.targets[0], right.targets[0]
             if len(left.targets) == len(right.targets) == 1 and one.base == other.base and one.base[0] != "unknown":

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from manycl.analysis.interpreter.values import LOST, OPAQUE, Aggregate, Cell, Pointer, Target, Value, Vector
 from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic import real
 from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import Real
 
 MOST_TARGETS = 12  # places that one pointer may mean
 
@@ -132,6 +134,9 @@ def meet_values(chosen: Expr, yes: Value, no: Value) -> Value:
     if isinstance(yes, Expr) and isinstance(no, Expr):
         found = x.select(chosen, yes, no) if len(chosen.key) + len(yes.key) + len(no.key) <= x.LONGEST else None
         return found if found is not None and len(found.key) <= x.LONG else OPAQUE
+    if isinstance(yes, Real) and isinstance(no, Real):
+        short = len(chosen.key) + len(yes.top.key) + len(no.top.key) <= x.LONG
+        return (real.select(chosen, yes, no) if short else None) or OPAQUE
     if isinstance(yes, Vector) and isinstance(no, Vector) and len(yes.lanes) == len(no.lanes):
         return Vector(tuple(meet_values(chosen, a, b) for a, b in zip(yes.lanes, no.lanes, strict=True)))
     if isinstance(yes, Pointer) and isinstance(no, Pointer):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from manycl.analysis.reading.tree import CType
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.real import Real
 
 #: what a pointer is based on: ("arg", index), ("var", declaration), ("local", declaration), ("program", declaration)
 #: or ("unknown", 0)
@@ -36,12 +37,12 @@ class Vector:
     lanes: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Opaque:
-    """A floating-point number, a struct, an event: nothing is known of it."""
+    """A floating-point number, a struct, an event: nothing is known of it, so that no two need be the same."""
 
 
-Value = Expr | Pointer | Vector | Opaque
+Value = Expr | Real | Pointer | Vector | Opaque
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +76,7 @@ LOST = Pointer((Target(x.ONE, ("unknown", 0), x.ZERO),))
 Fresh = Callable[[int, int], Expr]  # a new unknown within bounds
 
 FLOATING = ("float", "double", "half")
+FOLLOWED = ("float", "double")
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64}
 
 
@@ -129,7 +131,7 @@ def convert(value: Value, type_: CType, fresh: Fresh) -> Value:
         return value if isinstance(value, Pointer) else LOST
     found = integer(type_)
     if found is None:
-        return OPAQUE
+        return value if isinstance(value, Real) and type_.base in FOLLOWED else OPAQUE
     if not isinstance(value, Expr):
         return fresh(*x.type_range(*found))
     if type_.kind == "bool":

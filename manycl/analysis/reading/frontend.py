@@ -91,6 +91,7 @@ def _load(source: str, path: str, folder: str | None, options: BuildOptions, ver
         raise SourceError(f"{path}: the source does not compile as OpenCL C {version[2:]}", errors)
     warnings = () if options.quiet else tuple(str(d) for d in (*expanded.warnings, *found))
     lowered = _Lowering(unit, expanded, version).unit(warnings, everything)
+    lowered.loose = options.loose
     if not everything:
         _refuse_recursion(lowered, path)
     return lowered

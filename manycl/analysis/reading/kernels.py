@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from manycl.analysis.facts import SHARED, ArgumentFacts, KernelFacts
+from manycl.analysis.facts import FLOATS, SHARED, ArgumentFacts, KernelFacts
 from manycl.analysis.reading import builtins
 from manycl.analysis.reading.directions import ASSEMBLY, summaries
 from manycl.analysis.reading.points_to import FunctionSummary, Location
-from manycl.analysis.reading.tree import CType, Function, Node, Unit
+from manycl.analysis.reading.steering import steering
+from manycl.analysis.reading.tree import CType, Function, Node, Unit, callee
 from manycl.analysis.regions.barriers import barriers
 
 _KINDS = {"image": "image", "pipe": "pipe", "sampler": "sampler", "opaque": "other", "other": "other"}
@@ -38,11 +40,15 @@ def _kernel(unit: Unit, kernel: Function, known: Mapping[int, FunctionSummary]) 
     anywhere = _lost(summary.escapes)
     lost_reads = _lost(summary.reads) or anywhere
     lost_writes = _lost(summary.writes) or anywhere
-    arguments = tuple(
-        _argument(index, node, summary, ("param", index) in stored, lost_reads, lost_writes)
-        for index, node in enumerate(kernel.parameters)
-    )
     functions = list(unit.reachable(kernel))
+    steer = steering(unit, kernel, functions)
+    arguments = tuple(
+        replace(
+            _argument(i, node, summary, ("param", i) in stored, lost_reads, lost_writes),
+            steers=i in steer and node.type.base in FLOATS,
+        )
+        for i, node in enumerate(kernel.parameters)
+    )
     group = kernel.required_work_group
     asked = max((_dimensions(function) for function in functions), default=1)
     sees, sees_shared = _sees_groups(unit, kernel, arguments, functions, known)
@@ -90,7 +96,7 @@ def _sees_groups(
     needless, shared = barriers(unit, kernel, known), ""
     for function in functions:
         for node in function.nodes:
-            target = _callee(node) if node.kind == "CALL_EXPR" else None
+            target = callee(node) if node.kind == "CALL_EXPR" else None
             if target is None or target.ref in unit.declared or not builtins.sees_groups(target.name):
                 continue
             words = f"{line(node.start)} calls {target.name}"
@@ -152,18 +158,11 @@ def _allowed(type_: CType) -> tuple[bool, bool]:
     return True, True
 
 
-def _callee(node: Node) -> Node | None:
-    target = node.children[0] if node.children else None
-    while target is not None and target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
-        target = target.children[0]
-    return target
-
-
 def _calls(unit: Unit, function: Function) -> Iterator[tuple[str, tuple[Node, ...]]]:
     """Calls of functions that the program does not declare itself: (name, arguments)."""
     for node in function.nodes:
         if node.kind == "CALL_EXPR":
-            target = _callee(node)
+            target = callee(node)
             if target is not None and target.ref not in unit.declared:
                 yield target.name, node.children[1:]
 
@@ -173,7 +172,7 @@ def _dimensions(function: Function) -> int:
     for node in function.nodes:
         if node.kind != "CALL_EXPR":
             continue
-        target = _callee(node)
+        target = callee(node)
         if target is None or not builtins.asks_dimension(target.name) or len(node.children) != 2:
             continue
         argument = node.children[1]
@@ -196,7 +195,7 @@ def _uses_double(unit: Unit, function: Function) -> bool:
         if node.kind == "UNEXPOSED_EXPR" and not _is_double(node.type):
             children = [child for child in children if child.kind != "FLOATING_LITERAL"]
         if node.kind == "CALL_EXPR":
-            target = _callee(node)
+            target = callee(node)
             if target is not None and target.name == "printf" and target.ref not in unit.declared:
                 children = [_unpromoted(child) for child in children[1:]]
         elif _is_double(node.type):

@@ -22,6 +22,10 @@ _FLAG = re.compile(
     r"|strict-aliasing|uniform-work-group-size|unsafe-math-optimizations))\Z)"  # OpenCL 3.0, section 5.8.6
     r"|-cl-(nv|intel|amd|arm|qcom|img|ext)-|-(W|f|O|m|g|x|save-temps|spir-std=|Xclang)"  # how drivers' begin
 )
+_HARMLESS = re.compile(
+    r"-(Werror|W.*|g|w|cl-(denorms-are-zero|finite-math-only|fp32-correctly-rounded-divide-sqrt|kernel-arg-info"
+    r"|no-signed-zeros|no-subgroup-ifp|opt-disable|strict-aliasing|uniform-work-group-size))\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,11 @@ class BuildOptions:
     version: str = ""  # CL1.2 and so on; empty: not asked for
     quiet: bool = False  # -w
     flags: frozenset[str] = field(default=frozenset())
+
+    @property
+    def loose(self) -> bool:
+        """Whether floating-point numbers may be off by more than OpenCL C allows without options, or of other types."""
+        return not all(map(_HARMLESS.match, self.flags))
 
 
 def read_options(options: Sequence[str]) -> BuildOptions:

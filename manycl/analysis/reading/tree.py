@@ -95,7 +95,8 @@ class Unit:
     file and the 1-based line it came from. ``functions`` are the kernels and what they may call; ``declared`` holds the
     functions that the program itself declares (also without a body); ``variables`` are those of program scope,
     ``prototypes`` its declarations without a body. ``version`` is the language version it was read as (``CL1.2``),
-    ``files`` what it includes; ``unused``: where the functions stand that are left out."""
+    ``files`` what it includes; ``unused``: where the functions stand that are left out. ``loose``: what it computes
+    in floating point may be off by more than OpenCL C allows, as its build options say."""
 
     text: bytes
     lines: tuple[tuple[str, int], ...]
@@ -107,6 +108,7 @@ class Unit:
     version: str = ""
     files: tuple[str, ...] = ()
     unused: dict[int, tuple[int, int]] = field(default_factory=dict)
+    loose: bool = False
     _starts: list[int] = field(default_factory=list)
 
     def place(self, offset: int) -> tuple[str, int]:
@@ -138,3 +140,11 @@ class Unit:
     def words(self, node: Node) -> str:
         """The text of a node in the expanded source."""
         return self.text[node.start : node.end].decode("utf-8", "replace")
+
+
+def callee(node: Node) -> Node | None:
+    """What a call names."""
+    target = node.children[0] if node.children else None
+    while target is not None and target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
+        target = target.children[0]
+    return target

@@ -16,7 +16,7 @@ import numpy as np
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.regions.bounds import Outside
-from manycl.analysis.regions.boxed import Linear, Pattern, RangeBoxes, linear_access
+from manycl.analysis.regions.boxed import Linear, Pattern, RangeBoxes, linear_access, merged
 from manycl.analysis.regions.shapes import TooComplexError, boxes
 from manycl.analysis.summary import KernelSummary, MemoryAccess, Origin
 from manycl.analysis.symbolic import expr as x
@@ -354,9 +354,24 @@ class Regions:
             found: Footprint = self.limited(self._exact_region, argument, kind, groups, exact, reason)
             return found
         except TooComplexError as error:
-            size = self._nbytes(argument)
-            whole = (Box(0, size),) if size else ()
-            return Footprint(argument, kind, unit, whole, True, False, f"the region is too complex{error}")
+            around = self._around(argument, kind, groups)
+            return Footprint(argument, kind, unit, around, True, False, f"the region is too complex{error}")
+
+    def _around(self, argument: int, kind: str, groups: GroupRange) -> tuple[Box, ...]:
+        """For each access the bytes from the first to the last, as far as bounds of its parts tell."""
+        size, found = self._nbytes(argument), []
+        ids = {name: x.var(name, *ends) for name, ends in self.launch.ids_of(groups).items()}
+        for access in self._by_argument[argument]:
+            if access.kind not in (kind, "atomic"):
+                continue
+            try:
+                offset = x.substitute(access.offset, ids)
+            except (x.TooLargeError, x.UndefinedError):
+                offset = access.offset
+            first, end = max(offset.low, 0), min(offset.high + access.size, size)
+            is_known = access.operation != "unknown"
+            found.append(Box(first, end - first) if is_known else Box(0, size))
+        return merged([box for box in found if box.width > 0])
 
     def boxed(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint | None:
         """The region without isl, if every access to it is a box. Raises as :meth:`region`."""

@@ -20,7 +20,6 @@ from manycl.api.dispatch.compiled import entry_type, wanted
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, LocalArg
 from manycl.graph.integers import Integers
-from manycl.graph.known import FLOATS
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.model.trips import TripCount, found_before, trip_count
@@ -81,9 +80,7 @@ class CachedLaunch:
         self._arrays = _types(args)
         self._locals = _locals(launch)
         facts = launch.kernel.arguments
-        self._deciding = tuple(
-            [i for i, fact in enumerate(facts) if fact.base not in FLOATS and self._arrays[i] is None]
-        )
+        self._deciding = tuple([i for i, fact in enumerate(facts) if fact.decides and self._arrays[i] is None])
         self._checked = {self._decided(launch.args)}  # scalars with which it keeps to its buffers
         self._checks = 0  # so many times with other scalars
         self._integers = Integers(launch, [array[1] if array is not None else None for array in self._arrays])
