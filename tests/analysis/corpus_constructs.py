@@ -87,7 +87,7 @@ SHOWN_BY = {
     "char literals": "char_of_letter literals_of_all_bases character_switch",
     "enum": "enumerated enumerated_variable",
     "sizeof": "size_of_stride size_of_expression",
-    "goto": "goto_forward goto_backward goto_out_of_loops",
+    "goto": "goto_forward goto_backward goto_out_of_loops goto_as_do goto_nested goto_crossed goto_into_loop",
     "macros, also do-while(0)": "macros generated_square combustion_rates",
     "launches in two dimensions": "swapped_by_helper matrix_multiply transpose_local",
     "launches in three dimensions": "three_dimensions linear_from_three stencil_3d group_ids_of_all",

@@ -29,6 +29,7 @@ class Frame:
     function: int
     cells: dict[int, int] = field(default_factory=dict)
     returns: list[tuple[ControlState, Cell]] = field(default_factory=list)
+    jumps: dict[str, list[ControlState]] = field(default_factory=dict)  # on the way to a label
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Exits:
 
     breaks: list[ControlState] = field(default_factory=list)
     continues: list[ControlState] | None = None
+    label: str = ""  # with which an iteration begins
 
 
 # by the path's identity, the loops, and whether in a branch without else inside of a loop

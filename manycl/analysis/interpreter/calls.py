@@ -22,7 +22,7 @@ from manycl.analysis.interpreter.values import (
     integer,
     lane_type,
 )
-from manycl.analysis.reading import builtins
+from manycl.analysis.reading import builtins, jumps
 from manycl.analysis.reading.tree import CType, Function, Node
 from manycl.analysis.summary import Loop
 from manycl.analysis.symbolic import expr as x
@@ -79,12 +79,22 @@ class Calls(Expressions):
         exits, self.exits = self.exits, []
         for parameter, value in zip(function.parameters, values, strict=False):
             self.declare(parameter.ref, parameter.type, self.initial(parameter.type, value))
-        self.execute(function.body)
+        self.run_body(function)
         if self.path is not None:
             frame.returns.append((ControlState(self.path, self.env), OPAQUE))
         self.frames.pop()
         self.exits = exits
         return self.returned(frame, function.result)
+
+    def run_body(self, function: Function) -> None:
+        try:
+            if any(node.kind == "GOTO_STMT" for node in function.nodes):
+                jumps.check(self.unit, function.body)
+            self.execute(function.body)
+        except jumps.TangledError as error:
+            raise Unanalysable(f"goto, line {self.line(error.start)}") from None
+        if self.frames[-1].jumps:
+            raise Unanalysable(f"goto, line {self.line(function.start)}")
 
     def returned(self, frame: Frame, type_: CType) -> Cell:
         """Control and the value where all returns of a function meet."""

@@ -14,7 +14,7 @@ from manycl.analysis.interpreter.loops import Loops
 from manycl.analysis.interpreter.values import FOLLOWED, OPAQUE, Aggregate, Cell, Value, Vector, at, integer, lane_type
 from manycl.analysis.known_launch import LARGEST, KnownLaunch, parameter
 from manycl.analysis.reading.loop_parts import Parts
-from manycl.analysis.reading.tree import CType, Function, Unit
+from manycl.analysis.reading.tree import CType, Function, Node, Unit
 from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess, Operated, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
@@ -35,6 +35,7 @@ class _AbstractRun(Loops):
         self.assigned_refs: dict[int, frozenset[int]] = {}
         self.plain_bodies: dict[int, bool] = {}
         self.constants: dict[int, bool] = {}
+        self.blocks: dict[int, tuple[Node, ...]] = {}
         self.cached_ids: dict[tuple[str, int], Expr | None] = {}
         shared = {*launch.same, *launch.same.values(), *launch.overlapping} if launch else set()
         self.read_only = frozenset(
@@ -152,7 +153,7 @@ class _AbstractRun(Loops):
             self.declare(node.ref, node.type, self.argument(index, node.name, node.type))
         if self.launch is not None:
             self.cut_last_group()
-        self.execute(function.body)
+        self.run_body(function)
 
     def cut_last_group(self) -> None:
         """A local size that does not divide the global one leaves the last group short."""

@@ -42,6 +42,8 @@ class Loops(LoopParts):
     """Loops, run abstractly."""
 
     def loop(self, node: Node) -> None:
+        if node.name:  # jumps from before it
+            self.arrive(node.name)
         parts = self.parts(node)
         if self.path is None:
             return
@@ -85,7 +87,7 @@ class Loops(LoopParts):
     def one_iteration(self, parts: Parts, changed: set[int]) -> Iteration:
         assert self.path is not None
         path, env, loops = self.path, self.env, self.loops
-        returns = len(self.frames[-1].returns)
+        returns, jumps = len(self.frames[-1].returns), self.jumps()
         names, lossy = dict(self.names), self.lossy
         first = self.names.get("?", 0)
         self.silent += 1
@@ -94,7 +96,7 @@ class Loops(LoopParts):
         for cell in changed:
             start[cell] = self.symbol(cell, env[cell])
         self.env = dict(start)
-        self.exits.append(Exits(continues=[]))
+        self.exits.append(Exits(continues=[], label=parts.label))
         condition = x.ONE
         if not parts.after and parts.condition is not None:
             condition = self.condition(parts.condition)
@@ -108,8 +110,9 @@ class Loops(LoopParts):
             self.value(parts.step)
         end = ControlState(self.path, self.env) if self.path is not None else None
         breaks = self.exits.pop().breaks
-        returned = len(self.frames[-1].returns) > returns
+        returned = len(self.frames[-1].returns) > returns or self.jumps() != jumps
         del self.frames[-1].returns[returns:]
+        self.jump_back(jumps)
         self.silent -= 1
         self.discovering -= 1
         base = path
@@ -120,6 +123,7 @@ class Loops(LoopParts):
 
     def meet_continues(self) -> None:
         states = list(self.exits[-1].continues or [])
+        states += self.frames[-1].jumps.pop(self.exits[-1].label, [])
         self.exits[-1].continues = []
         if self.path is not None:
             states.append(ControlState(self.path, self.env))
@@ -146,7 +150,7 @@ class Loops(LoopParts):
         """Run the body once for all iterations, then go on behind the loop."""
         assert self.path is not None
         path, env, loops = self.path, self.env, self.loops
-        returns = len(self.frames[-1].returns)
+        returns, jumps = len(self.frames[-1].returns), self.jumps()
         highest = x.INFINITE if form.trips is None else form.trips.high
         breaks: list[ControlState] = []
         head: Env = dict(env)
@@ -165,7 +169,14 @@ class Loops(LoopParts):
         returned = len(self.frames[-1].returns) > returns
         self.path, self.env = path, self.behind(form, env, head, breaks)
         if returned:
-            self.unsure_return(returns, changed, parts)
+            del self.frames[-1].returns[returns:]
+            type_ = self.unit.functions[self.frames[-1].function].result
+            value: Cell = OPAQUE if type_.kind == "void" else self.unknown_of(type_)
+            self.frames[-1].returns.append((self.left_perhaps(changed, parts), value))
+        left = [label for label, count in self.jumps().items() if count > jumps.get(label, 0)]
+        self.jump_back(jumps)
+        for label in left:
+            self.frames[-1].jumps.setdefault(label, []).append(self.left_perhaps(changed, parts))
         if self.path is not None and not parts.after and parts.condition is not None:
             before = self.counted_apart()
             self.condition(parts.condition)
@@ -182,7 +193,7 @@ class Loops(LoopParts):
         self.env = dict(head)
         if form.trips is not None and self.path is not None:
             self.path = self.path.where(x.less(counter, form.trips))
-        self.exits.append(Exits(continues=[]))
+        self.exits.append(Exits(continues=[], label=parts.label))
         if not parts.after and parts.condition is not None and self.path is not None:
             condition = self.condition(parts.condition)
             if not form.exact and self.path is not None:
@@ -256,22 +267,26 @@ class Loops(LoopParts):
             result[cell] = self.lost(cell, env[cell], bounds)
         return result
 
-    def unsure_return(self, returns: int, changed: set[int], parts: Parts) -> None:
-        """Some iteration may have returned: then nothing behind the loop runs."""
+    def left_perhaps(self, changed: set[int], parts: Parts) -> ControlState:
+        """Some iteration may have left the loop for elsewhere: then nothing behind the loop runs."""
         assert self.path is not None
-        del self.frames[-1].returns[returns:]
-        gone = self.fresh(0, 1, f"whether the loop in line {parts.line} returns")
+        gone = self.fresh(0, 1, f"whether the loop in line {parts.line} is left")
         path = self.path.where(gone)
         assert path is not None
         env = dict(self.env)
         for cell in changed:
             env[cell] = self.lost(cell, env[cell], None)
-        value: Cell = OPAQUE
-        type_ = self.unit.functions[self.frames[-1].function].result
-        if type_.kind != "void":
-            value = self.unknown_of(type_)
-        self.frames[-1].returns.append((ControlState(path, env), value))
         self.path = self.path.where(x.negate(gone))
+        return ControlState(path, env)
+
+    def jumps(self) -> dict[str, int]:
+        """How many states are on their way to each label."""
+        return {label: len(states) for label, states in self.frames[-1].jumps.items()}
+
+    def jump_back(self, jumps: dict[str, int]) -> None:
+        """Take back the jumps since."""
+        found = self.frames[-1].jumps
+        self.frames[-1].jumps = {label: found[label][:count] for label, count in jumps.items()}
 
     # -- iteration by iteration
 
@@ -279,6 +294,7 @@ class Loops(LoopParts):
         """Run every iteration; false, and nothing has happened, if there are too many."""
         path, env, loops = self.path, self.env, self.loops
         returns, depth, frames = len(self.frames[-1].returns), len(self.exits), len(self.frames)
+        jumps = self.jumps()
         names, recorded, inside = dict(self.names), self.recorded(), (self.looping, self.lone)
         self.env = self.copied(env)
         try:
@@ -289,6 +305,7 @@ class Loops(LoopParts):
             del self.exits[depth:], self.frames[frames:]
             self.looping, self.lone = inside
             del self.frames[-1].returns[returns:]
+            self.jump_back(jumps)
             self.names = names | {"?": self.names.get("?", 0)}
             return False
         return True
@@ -300,7 +317,7 @@ class Loops(LoopParts):
                 self.test(parts.condition, ends)
             if self.dead():
                 break
-            self.exits.append(Exits(continues=[]))
+            self.exits.append(Exits(continues=[], label=parts.label))
             self.iteration(parts.body)
             self.meet_continues()
             ends.extend(self.exits.pop().breaks)

@@ -8,6 +8,7 @@ from manycl.analysis.interpreter.abstract import Exits, Unanalysable
 from manycl.analysis.interpreter.calls import Calls
 from manycl.analysis.interpreter.paths import ControlState, Path, join
 from manycl.analysis.interpreter.values import OPAQUE, Aggregate, Cell, blank
+from manycl.analysis.reading.jumps import label_of, structured
 from manycl.analysis.reading.tree import Node
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
@@ -48,8 +49,13 @@ class Statements(Calls):
         self.discarded.add(id(node))
 
     def compound_statement(self, node: Node) -> None:
-        for child in node.children:
+        found = self.blocks.get(id(node))
+        if found is None:
+            found = self.blocks[id(node)] = structured(self.unit, node.children)
+        for child in found:
             self.execute(child)
+
+    blocks: dict[int, tuple[Node, ...]]
 
     def declaration(self, node: Node) -> None:
         for child in node.children:
@@ -170,6 +176,13 @@ class Statements(Calls):
         if self.path is not None:
             states.append(ControlState(self.path, self.env))
 
+    def arrive(self, label: str) -> None:
+        """Control meets here with what jumps to a label."""
+        states = self.frames[-1].jumps.pop(label, None)
+        if states is not None:
+            self.note(states)
+            self.continue_from(states)
+
     def enter(self, entry: Path, entered: dict[int, Cell], matches: Expr) -> None:
         states = [] if self.path is None else [ControlState(self.path, self.env)]
         path = entry.where(matches)
@@ -177,7 +190,14 @@ class Statements(Calls):
             states.append(ControlState(path, dict(entered)))
         self.continue_from(states)
 
+    def jump(self, node: Node) -> None:
+        if self.path is not None:
+            state = ControlState(self.path, self.copied(self.env))
+            self.frames[-1].jumps.setdefault(label_of(self.unit, node), []).append(state)
+        self.path = None
+
     def label(self, node: Node) -> None:
+        self.arrive(label_of(self.unit, node))
         for child in node.children:
             if child.kind != "LABEL_REF":
                 self.execute(child)
@@ -205,14 +225,14 @@ def _has_labels(node: Node) -> bool:
     pending = [node]
     while pending:
         each = pending.pop()
-        if each.kind in ("LABEL_STMT", "CASE_STMT", "DEFAULT_STMT"):
+        if each.kind in ("LABEL_STMT", "CASE_STMT", "DEFAULT_STMT") or each.name:  # a loop with a label
             return True
         if each.kind != "SWITCH_STMT" or each is node:
             pending.extend(c for c in each.children if c.kind.endswith("_STMT") and c.kind != "SWITCH_STMT")
     return False
 
 
-_WORDS = {"GOTO_STMT": "goto", "INDIRECT_GOTO_STMT": "goto", "ASM_STMT": "inline assembly"}
+_WORDS = {"INDIRECT_GOTO_STMT": "goto", "ASM_STMT": "inline assembly"}
 _STATEMENTS: dict[str, Callable[[Statements, Node], None]] = {
     "COMPOUND_STMT": Statements.compound_statement,
     "DECL_STMT": Statements.declaration,
@@ -225,5 +245,6 @@ _STATEMENTS: dict[str, Callable[[Statements, Node], None]] = {
     "CONTINUE_STMT": lambda self, node: self.leave("continue"),
     "RETURN_STMT": Statements.returns,
     "LABEL_STMT": Statements.label,
+    "GOTO_STMT": Statements.jump,
     "NULL_STMT": lambda self, node: None,
 }

@@ -19,6 +19,7 @@ class Parts:
     after: bool
     line: int
     name: str = ""
+    label: str = ""  # of a loop made by jumps to it
 
 
 class LoopParts(ClosedForms):
@@ -32,9 +33,9 @@ class LoopParts(ClosedForms):
         line = self.line(node.start)
         children = node.children
         if node.kind == "WHILE_STMT":
-            return Parts(children[0], children[-1], None, False, line)
+            return Parts(children[0], children[-1], None, False, line, label=node.name)
         if node.kind == "DO_STMT":
-            return Parts(children[-1], children[0], None, True, line)
+            return Parts(children[-1], children[0], None, True, line, label=node.name)
         first, second = self.semicolons(node)
         init = next((c for c in children[:-1] if c.start < first), None)
         condition = next((c for c in children[:-1] if first <= c.start < second), None)

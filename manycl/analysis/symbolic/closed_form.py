@@ -63,7 +63,7 @@ class ClosedForms(Statements):
         self.find_trips(line, found, names, form)
         self.check_wrapping(form)
         if found.returned:
-            form.exact, form.reason = False, f"a return in the loop of line {line}"
+            form.exact, form.reason = False, f"a way out of the loop of line {line}"
             form.improvable = True
         left = any(state.env.get(cell) is not found.start[cell] for state in found.breaks for cell in changed)
         form.improvable = form.improvable or found.lossy or (bool(found.breaks) and (left or bool(form.lost)))
@@ -234,6 +234,7 @@ class ClosedForms(Statements):
 
     def limit(self, part: Expr, found: Iteration, names: set[str], form: Form, counter: Expr) -> Expr | None:
         """The number of iterations from the first on for which a condition holds, if it then never holds again."""
+        part = self.unconverted(part, found, form)
         values: dict[str, Expr] = {}
         for name in part.variables():
             if name not in names:
@@ -261,6 +262,17 @@ class ClosedForms(Statements):
         if there.op == "not" and there.args[0].op == "eq":
             return _until_equal(there.args[0], counter)
         return None
+
+    def unconverted(self, part: Expr, found: Iteration, form: Form) -> Expr:
+        """A condition on what counters hold behind the body, without conversions to types that may not overflow."""
+        if part.op != "lt" or found.end is None:
+            return part
+        plain: dict[str, Expr] = {}
+        for cell in form.steps:
+            end, width = found.end.env.get(cell), integer(self.types[cell])
+            if isinstance(end, Expr) and end.op == "wrap" and width is not None and width[1] and width[0] >= 32:
+                plain[end.key] = end.args[0]
+        return x.less(*(plain.get(side.key, side) for side in part.args))
 
     def check_wrapping(self, form: Form) -> None:
         """An unsigned or narrow counter must not come around; otherwise it is lost."""

@@ -43,3 +43,35 @@ kernel void returns_in_loop(global int *d, int n) { int i = get_global_id(0); fo
 kernel void returns_by_data(global int *d, global const int *s, int n) { int i = get_global_id(0); for (int k = 0; k < n; k++) { if (s[i * n + k] > 900) return; d[i * n + k] = 1; } d[i * n] = 9; }
 kernel void zero_trips(global int *d, int n) { int i = get_global_id(0), k = 5; for (k = 3; k < n; k++) d[i * 8 + k] = 1; d[i * 8 + k] = 2; }
 kernel void grid_stride_tail(global int *d, int n) { int k = get_global_id(0); for (; k < n; k += get_global_size(0)) d[k] = 1; if (k < n + 4) d[k] = 2; }
+// jumps that are not followed
+// its continue belongs to the loop around it
+kernel void goto_in_loop(global int *d, int n) {
+    int r = get_global_id(0);
+    for (int i = 0; i < n; i++) {
+        int t = 0;
+    again:
+        d[(r * n + i) * 4 + t] = 1;
+        t++;
+        if (t == 2 && i % 2) continue;
+        if (t < 4) goto again;
+    }
+}
+kernel void goto_into_loop(global int *d, int n) {
+    int r = get_global_id(0), k = 0;
+    if (r & 1) goto middle;
+top:
+    d[r * 16 + k] = 1;
+middle:
+    k++;
+    d[r * 16 + 8 + k] = 2;
+    if (k < n) goto top;
+}
+kernel void goto_into_block(global int *d, int n) {
+    int i = get_global_id(0);
+    if (i > n) goto inside;
+    if (i & 1) {
+        d[i] = 1;
+    inside:
+        d[i + 16] = 2;
+    }
+}

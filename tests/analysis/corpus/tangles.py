@@ -57,4 +57,7 @@ CASES = (
     case("returns_by_data", "y", launch(8, 2, o32(48), i32(48), 6), exact=False),
     case("zero_trips", "y", launch(8, 2, o32(64), 2), launch(8, 2, o32(64), 6)),
     case("grid_stride_tail", "y", launch(8, 2, o32(24), 19)),
+    case("goto_in_loop", "y", launch(4, 1, o32(64), 4), exact=False),
+    case("goto_into_loop", "y", launch(8, 2, o32(128), 4), exact=False),
+    case("goto_into_block", "y", launch(16, 4, o32(32), 8), exact=False),
 )

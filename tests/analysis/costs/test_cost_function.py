@@ -134,7 +134,7 @@ def test_f_holds_in_launches() -> None:
 
 
 def test_kernels_without_a_summary() -> None:
-    text = "kernel void f(global int *d) { goto end; d[0] = 1; end: ; }"
+    text = "kernel void f(global int *d) { if (d[0]) goto end; { d[0] = 1; end: ; } }"
     unit, facts = _program(text, ())
     summary = interpret(unit, facts["f"])
     assert summary.failure
