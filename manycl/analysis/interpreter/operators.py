@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from manycl.analysis.interpreter.abstract import FLOATING_STEPS
 from manycl.analysis.interpreter.conditions import COMPARISONS
 from manycl.analysis.interpreter.conversions import Conversions
 from manycl.analysis.interpreter.values import (
@@ -271,12 +272,12 @@ class Operators(Conversions):
             return Vector(tuple(self.lane(op, a, b, lane) for a, b in zip(ours, theirs, strict=True)))
         return self.lane(op, left, right, type_)
 
-    @staticmethod
-    def floating(op: str, left: Value, right: Value, type_: CType) -> Value:
+    def floating(self, op: str, left: Value, right: Value, type_: CType) -> Value:
         """``left op right`` of floating-point numbers."""
         function = _OF_REALS.get(op)
         if function is None or type_.base not in FOLLOWED or not isinstance(left, Real) or not isinstance(right, Real):
             return OPAQUE
+        self.steps += FLOATING_STEPS
         try:
             result = function(left, right)
         except x.TooLargeError:

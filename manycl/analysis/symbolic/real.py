@@ -56,7 +56,8 @@ def rounded(top: Expr, bottom: int = 1, error: Fraction = Fraction(0), places: i
     found = _handy(Real(top, bottom, error))
     if found is None or (places == 1 and not found.error and _fits(found)):
         return found
-    return Real(found.top, found.bottom, found.error + places * (found.size * _ULP + _TINY))
+    error = found.error + places * (found.size * _ULP + _TINY)
+    return Real(found.top, found.bottom, Fraction(ceil(error / _TINY)) * _TINY)
 
 
 def _handy(number: Real) -> Real | None:

@@ -205,7 +205,7 @@ def test_what_an_earlier_return_may_leave_out_is_not_certain(limit: str) -> None
     known = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], KnownLaunch((8,), (2,), (), {}, {0: 256, 1: 256}))
     found = known.regions.region(0, "write")
     assert (found.boxes, found.exact) == ((Box(0, 32),), False)
-    assert "whether the loop in line 1 returns" in found.reason
+    assert "whether the loop in line 1 is left" in found.reason
 
 
 def test_what_pointers_change_in_ever_more_turns_of_a_loop_is_given_up() -> None:
