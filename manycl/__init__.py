@@ -24,6 +24,7 @@ _HOMES = {
     "Event": "manycl.api.events",
     "KernelByKernel": "manycl.plan.policy",
     "LocalMemory": "manycl.api.program",
+    "Placement": "manycl.graph.graph",
     "Machine": "manycl.machine",
     "ManyclError": "manycl.errors",
     "ParallelFor": "manycl.api.loops.parallel_for",
@@ -60,6 +61,7 @@ __all__ = [
     "Machine",
     "ManyclError",
     "ParallelFor",
+    "Placement",
     "Plan",
     "Prepared",
     "Program",
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
     from manycl.applications.load import load_application
     from manycl.drivers.survey import discover as devices
     from manycl.errors import ManyclError
+    from manycl.graph.graph import Placement
     from manycl.machine import Machine
     from manycl.machine_file import load_machine
     from manycl.plan.plan import Plan

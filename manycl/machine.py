@@ -24,6 +24,8 @@ DeviceIndex = NewType("DeviceIndex", int)
 ALIGNMENT = 4096  # bytes; where parts of allocations may begin: at multiples, on any device that there is
 
 DEVICE_KINDS = ("cpu", "gpu", "accelerator")
+EXTENSIONS = frozenset(("cl_khr_fp16", "cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"))
+"""The extensions of which the analysis finds out whether a kernel needs them."""
 NATIVE = "native"
 """The ``platform`` of processors without an OpenCL driver: kernels become vectors of work-items there."""
 
@@ -48,6 +50,7 @@ class Device:
     alignment: int = ALIGNMENT  # bytes; where parts of allocations may begin: at multiples
     max_work_group: int = 1024  # work-items
     double: bool = True  # has double precision
+    lacks: str = ""  # of OpenCL's optional features that it does not have: ``images``, extensions' names; as words
     queues: int = 1  # in-order queues that pay (1 on CPUs, 16 on GPUs)
     launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
     enqueuing: float = 0.0  # seconds that the host's thread takes to enqueue a kernel

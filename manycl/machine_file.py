@@ -19,7 +19,7 @@ from manycl.errors import MachineError
 from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity
 
-_WORDS = ("model", "platform", "driver", "event_domain")
+_WORDS = ("model", "platform", "driver", "event_domain", "lacks")
 _QUANTITIES = {"clock": "Hz", "flops": "FLOP/s", "bandwidth": "B/s"} | dict.fromkeys(
     ("launch_overhead", "enqueuing", "enqueuing_copy"), "s"
 )

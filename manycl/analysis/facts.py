@@ -57,7 +57,7 @@ class KernelFacts:
 
     ``sees_groups``: by what it may tell how its work-items are grouped; empty: it does the same however they are,
     unless a buffer that it writes is another argument as well, and ``sees_groups_shared`` says by what then.
-    ``prints``: by printf."""
+    ``prints``: by printf. ``extensions``: without which it cannot be built."""
 
     name: str
     line: int
@@ -70,6 +70,13 @@ class KernelFacts:
     sees_groups: str = ""
     sees_groups_shared: str = ""
     prints: bool = False
+    extensions: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> list[str]:
+        """What a device must have to run it: ``double precision``, ``images``, extensions."""
+        images = any(a.kind == "image" for a in self.arguments)
+        return [*["double precision"] * self.uses_double, *["images"] * images, *self.extensions]
 
 
 @dataclass(frozen=True, slots=True)

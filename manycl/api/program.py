@@ -23,8 +23,9 @@ from manycl.api.versions.versions import (
     function_version,
 )
 from manycl.errors import LaunchError
-from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
-from manycl.graph.launch import beyond, check_element_type, check_ndrange, find_kernel, integers, scalar_bytes
+from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Placement, Version
+from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, integers, scalar_bytes
+from manycl.graph.versions.feasible import beyond
 from manycl.graph.versions.versions import all_versions, check_same_arguments
 from manycl.graph.work_groups import ungathered
 from manycl.utilities.checked import checked
@@ -230,14 +231,14 @@ class Kernel:
         global_offset: Sequence[int] | None = None,
         wait_for: Sequence[Event] | None = None,
         g_times_l: bool = False,
-        device: str = _ANYWHERE,
+        device: str | Placement = _ANYWHERE,
         rank: float | None = None,
     ) -> Event:
         """Enqueue a launch; nothing runs until a result is asked for or the queue is finished.
 
         ``args`` are arrays of the queue, numbers (converted to the declared type), LocalMemory. ``device`` is a
-        preference (``cpu``, ``gpu``, a device's name), ``rank`` the place on the frontier (higher first). Raises
-        LaunchError for what cannot be right.
+        preference (``cpu``, ``gpu``, a device's name) or a restriction (``mc.Placement(never="gpu")``), ``rank`` the
+        place on the frontier (higher first). Raises LaunchError for what cannot be right.
         """
         # (by identity: other values may be of any type, and are checked first)
         is_usual = global_offset is None and wait_for is None and g_times_l is False and rank is None
@@ -299,6 +300,7 @@ class Kernel:
             launch = ungathered(launch)
         if (self._key, launch.local_size) not in queue.roomy:
             self._check_room(launch, queue)
+            is_usual = is_usual and not launch.device
         event = queue.add(launch, wait_for, arrays)
         stream = queue.enqueued.stream
         # (launches that are collected to be prepared, or are planned, have not been checked yet)
@@ -308,12 +310,17 @@ class Kernel:
         return event
 
     def _check_room(self, launch: Launch, queue: Queue) -> None:
-        """Raise LaunchError where no device has what a launch needs."""
+        """Raise LaunchError where no device has what a launch needs; keep it from those that do not have it."""
         devices = queue.session.machine.devices
-        if devices and all(beyond(launch, device) for device in devices):
-            excess = "; ".join([beyond(launch, device) for device in devices])
-            hint = "choose a smaller work-group, or less local memory"
-            raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
+        excess = [beyond(launch, device) for device in devices]
+        if devices and all(excess):
+            hint = "choose a smaller work-group, less local memory, or another device"
+            raise LaunchError(f"kernel {self.name} cannot have {'; '.join(excess)}", hint=hint)
+        if any(excess):
+            if not isinstance(launch.device, Placement):
+                able = [device.name for device, lack in zip(devices, excess, strict=True) if not lack]
+                launch.device = Placement(only=able, prefer=launch.device)
+            return
         if LocalArg not in map(type, launch.args) and len(queue.roomy) < MANY:
             queue.roomy.add((self._key, launch.local_size))
 
@@ -463,6 +470,6 @@ class Kernel:
 
 @checked()
 def _check_call(
-    queue: Queue, wait_for: Sequence[Event] | None, g_times_l: bool, device: str, rank: float | None
+    queue: Queue, wait_for: Sequence[Event] | None, g_times_l: bool, device: str | Placement, rank: float | None
 ) -> None:
     """Check what a kernel is called with besides its arguments and sizes, where no launch like it is known."""

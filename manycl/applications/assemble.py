@@ -18,7 +18,7 @@ from manycl.applications.application import Contents, Output
 from manycl.errors import GraphError, LaunchError
 from manycl.expressions import suggest
 from manycl.graph.dependences import GraphBuilder, least_first
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Placement, Version
 from manycl.graph.launch import LaunchOptions, make_launch, with_versions
 from manycl.utilities.json_lines import Location
 
@@ -53,7 +53,7 @@ class DraftKernel:
     local_size: tuple[int, ...] | None
     args: list[DraftArgument]
     offset: tuple[int, ...] | None = None
-    device: str = ""
+    device: str | Placement = ""
     rank: float | None = None
     component: str = ""
     annotations: tuple[Annotation, ...] = ()

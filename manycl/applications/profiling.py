@@ -16,7 +16,7 @@ from manycl.applications.application import Application
 from manycl.applications.runner import Runner
 from manycl.errors import ManyclError
 from manycl.graph.graph import Graph, Launch
-from manycl.graph.versions.versions import preferred
+from manycl.graph.versions.feasible import able
 from manycl.machine import Device, DeviceIndex
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import Shape, identity, kernel_key
@@ -129,11 +129,7 @@ def profile(
 
 def _editions(graph: Graph, device: Device) -> list[Graph]:
     """The graph with each of the versions that a device may run of its kernels; itself where there are none."""
-    orders = {
-        n: preferred(task.versions, device.kind)
-        for n, task in enumerate(graph.nodes)
-        if isinstance(task, Launch) and task.versions
-    }
+    orders = {n: able(task, device) for n, task in enumerate(graph.nodes) if isinstance(task, Launch) and task.versions}
     out = []
     for edition in range(max(map(len, orders.values()), default=0)):
         nodes = list(graph.nodes)

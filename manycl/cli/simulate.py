@@ -217,7 +217,7 @@ def _slowdown(word: str, option: str, count: int) -> tuple[str, float, list[floa
 
 def _devices(machine: Machine, wanted: str, where: str) -> Sequence[DeviceIndex]:
     """By name, by what they are parts of, or by kind."""
-    from manycl.plan.problem import matches
+    from manycl.graph.versions.feasible import matches
 
     found = [i for i, d in machine.numbered() if matches(d, wanted)]
     if not found:

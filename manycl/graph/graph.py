@@ -3,13 +3,14 @@ touch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, NewType
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.errors import LaunchError
 from manycl.machine import DeviceIndex
 from manycl.region import NOTHING, Region
 
@@ -95,6 +96,32 @@ Argument = BufferArg | LocalArg | bytes
 receives."""
 
 
+@dataclass(frozen=True)
+class Placement:
+    """The devices that may run a launch: ``only`` these, ``never`` those, each a kind (``cpu``, ``gpu``) or a device's
+    name, or several; by preference ``prefer``. If it is divided, it has ``at_most`` so many of them (0: any number).
+    Raises LaunchError for what cannot be."""
+
+    only: str | Sequence[str] = ()
+    never: str | Sequence[str] = ()
+    at_most: int = 0
+    prefer: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("only", "never"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        if self.at_most < 0 or not all(isinstance(word, str) and word for word in (*self.only, *self.never)):
+            raise LaunchError(
+                f"devices cannot be {self!r}", hint="only and never: kinds or names; at_most: a number, 0 for any"
+            )
+
+    def __str__(self) -> str:
+        said = [f"{name} {', '.join(getattr(self, name))}" for name in ("only", "never") if getattr(self, name)]
+        said += [f"at most {self.at_most}"] * (self.at_most > 0) + [f"{self.prefer} if possible"] * bool(self.prefer)
+        return "; ".join(said)
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """One implementation of a step, with an NDRange of its own. ``kinds``: the device kinds it is for (none: any)."""
@@ -111,10 +138,11 @@ class Version:
 class Launch:
     """One kernel launch. ``reads`` and ``writes`` are buffer keys (one in both: read and written).
 
-    ``device`` is a preference: ``""`` any, a kind (``cpu``, ``gpu``), or a device's name. ``rank`` orders the frontier
-    before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. ``annotations`` are
-    the user's promises about the arguments. ``versions``, where there are several, are all implementations, the
-    launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions.versions`).
+    ``device`` is a preference: ``""`` any, a kind (``cpu``, ``gpu``), or a device's name; or a restriction. ``rank``
+    orders the frontier before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel.
+    ``annotations`` are the user's promises about the arguments. ``versions``, where there are several, are all
+    implementations, the launch's own kernel first: any of them may run, with the same arguments
+    (:mod:`manycl.graph.versions.versions`).
     ``overwrites`` are those of the ``writes`` of which it writes every byte that its arguments have, so what these held
     is not needed.
     ``partition``, 1 to 9, are the tenths of its work-groups that are meant for GPUs, the rest being for CPUs. Treat as
@@ -130,7 +158,7 @@ class Launch:
     reads: tuple[BufferKey, ...]
     writes: tuple[BufferKey, ...]
     global_offset: tuple[int, ...] | None = None
-    device: str = ""
+    device: str | Placement = ""
     rank: float | None = None
     annotations: tuple[Annotation, ...] = ()
     versions: tuple[Version, ...] = ()

@@ -20,9 +20,8 @@ import numpy as np
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError, a
-from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, Launch, LocalArg, Version
+from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, Launch, LocalArg, Placement, Version
 from manycl.graph.versions.versions import all_versions
-from manycl.machine import Device
 
 Sizes = tuple[int, ...]
 
@@ -202,22 +201,6 @@ def local_bytes(launch: Launch, kernel: KernelFacts) -> int:
     return kernel.local_bytes + sum([a.nbytes for a in launch.args if type(a) is LocalArg])
 
 
-def work_group_size(launch: Launch) -> tuple[int, int]:
-    """Return the work-items of a launch's work-groups, and the bytes of local memory that one takes; where a launch has
-    versions, which differ in that, zeros."""
-    return (0, 0) if launch.versions else (prod(launch.local_size or ()), local_bytes(launch, launch.kernel))
-
-
-def beyond(launch: Launch, device: Device) -> str:
-    """What a launch needs that a device does not have, in words; empty: nothing, or it has versions."""
-    items, nbytes = work_group_size(launch)
-    if items > device.max_work_group:
-        return f"work-groups of {items} work-items, where {device.name} has at most {device.max_work_group}"
-    if nbytes > device.local_memory:
-        return f"{nbytes} bytes of local memory, where {device.name} has {device.local_memory}"
-    return ""
-
-
 def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
     try:
         size = integers(value)
@@ -276,7 +259,7 @@ class LaunchOptions(NamedTuple):
     GPUs (``partition``)."""
 
     name: str = ""
-    device: str = ""
+    device: str | Placement = ""
     rank: float | None = None
     global_offset: tuple[int, ...] | None = None
     annotations: tuple[Annotation, ...] = ()

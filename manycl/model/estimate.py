@@ -10,8 +10,8 @@ from functools import cached_property, lru_cache
 
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.launch import local_bytes
+from manycl.graph.versions.feasible import able
 from manycl.graph.versions.sequence import is_sequence
-from manycl.graph.versions.versions import preferred
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes, facts_of
@@ -297,7 +297,7 @@ class ModelEstimates(Estimates):
 def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
     """Return the first guess for a launch on a device, without counts or measurements, and the version that it is
     for."""
-    order = preferred(task.versions, device.kind) if task.versions else ()
+    order = able(task, device) if task.versions else []
     if task.versions and not order:
         return IMPOSSIBLE, 0
     version = order[0] if order else 0

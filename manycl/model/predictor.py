@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from manycl.analysis.costs.cost import Work
 from manycl.graph.graph import Buffer, BufferKey, Launch, Version
-from manycl.graph.versions.versions import preferred
+from manycl.graph.versions.feasible import able
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import EACH, Counts
 from manycl.model.history.history import History, Shape, identity, kernel_key, lone
@@ -75,7 +75,7 @@ class Predictor:
         """Return the estimates of a launch for every device: of the version that is predicted to be the fastest there.
 
         Without versions, it is the launch itself. Of several that a device can run, the one that it prefers
-        (:func:`manycl.graph.versions.versions.preferred`) gives way only to one that is faster by measurements of both:
+        (:func:`manycl.graph.versions.feasible.able`) gives way only to one that is faster by measurements of both:
         first guesses are too rough to tell versions apart.
         """
         if not launch.versions:
@@ -99,8 +99,8 @@ class Predictor:
 
     def _able(self, launch: Launch, place: _Place) -> list[int]:
         """Return the versions that a device may run, without those that could not run there before."""
-        order, unable = preferred(launch.versions, place.device.kind), self._history.unable
-        return [v for v in order if (kernel_key(launch.versions[v]), place.name) not in unable]
+        unable = self._history.unable
+        return [v for v in able(launch, place.device) if (kernel_key(launch.versions[v]), place.name) not in unable]
 
     def _of(self, launch: Launch, chosen: Launch | Version, devices: Sequence[DeviceIndex]) -> dict[int, Estimate]:
         """Return the estimates of one implementation, by device."""

@@ -145,6 +145,8 @@ def are_of_a_kind(devices: Sequence[Device]) -> bool:
 def _obstacles(problem: Problem, node: int, ranges: Sequence[Assignment], deterministic: bool) -> Iterator[str]:
     if deterministic:
         yield "devices may differ in last bits, and results are to be the same in every run (MANYCL_DETERMINISTIC=0)"
+    if problem.is_limited(node):
+        yield "its user has limited the number of its devices"
     if len({a.device for a in ranges}) < len(ranges):
         yield "a device has several shares"
     if _is_put_together(problem, node):
@@ -154,7 +156,7 @@ def _obstacles(problem: Problem, node: int, ranges: Sequence[Assignment], determ
 def may_move(problem: Problem, node: int) -> bool:
     """Return whether a node may be divided, and any device may run any of its work-groups."""
     task, split = problem.graph.nodes[node], problem.splits.get(node)
-    if not isinstance(task, Launch) or task.versions or split is None or split.groups < 2:
+    if not isinstance(task, Launch) or task.versions or split is None or split.groups < 2 or problem.is_limited(node):
         return False
     return not _is_put_together(problem, node)
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from manycl.errors import DeviceError, PolicyError
 from manycl.graph.access import is_partial, needed, touched
-from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node, ResultTask
-from manycl.graph.launch import beyond, work_group_size
-from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, Routes
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node, Placement, ResultTask
+from manycl.graph.launch import local_bytes
+from manycl.graph.versions.feasible import matches, obstacle, permits, remedy
+from manycl.machine import DEVICE_KINDS, HOST, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import LaunchRange
@@ -129,12 +130,7 @@ class Problem:
         able = tuple(d for d in places if self.can_run(node, d) and self.fits(node, d))
         able = able or tuple(d for d in places if self.can_run(node, d) and self.in_ranges(node, d))
         if not able:
-            raise PolicyError(
-                f"no device can run node {node} ({self.graph.nodes[node].name}) as a whole: {self._reasons(node)}",
-                hint="mkmd_coarse, mkmd and balance run a kernel that may be split in ranges that fit"
-                if node in self.splits
-                else "",
-            )
+            raise self._refusal(node, " as a whole")
         return able
 
     def in_ranges(self, node: int, device: DeviceIndex) -> bool:
@@ -155,15 +151,12 @@ class Problem:
             elif split is not None and (most := self._most_groups(node, d, split)) > 0:
                 found.append((d, most))
         if not found and not isinstance(self.graph.nodes[node], HostTask):
-            name = self.graph.nodes[node].name
-            raise PolicyError(f"no device can run node {node} ({name}), not even in ranges: {self._reasons(node)}")
+            raise self._refusal(node, ", not even in ranges")
         return tuple(found)
 
     def can_run(self, node: int, device: DeviceIndex) -> bool:
-        """Return whether some version of the node runs on the device, and needs no more than the device has."""
-        (items, nbytes), where = self._work_groups[node], self.machine.devices[device]
-        is_within = items <= where.max_work_group and nbytes <= where.local_memory
-        return is_within and self.estimates.launch(node, device) < math.inf
+        """Return whether a device may run a node, has what some version of it needs, and has an estimate for it."""
+        return bool(self.masks[node] >> device & 1) and self.estimates.launch(node, device) < math.inf
 
     def fits(self, node: int, device: DeviceIndex, first: int = 0, count: int = 0) -> bool:
         """Return whether the bytes that a range of groups touches fit into a device's memory; ``count`` 0: all buffers
@@ -182,6 +175,15 @@ class Problem:
         names = tuple([d.name for d in self.machine.devices])
         if plan.devices != names:
             raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
+
+    def check_given(self, plan: Plan) -> None:
+        """Raise PolicyError for a user's plan that is for other devices, or has a node on one that cannot run it."""
+        self.check(plan)
+        for a in plan.assignments:
+            is_one = 0 <= a.node < len(self.graph) and 0 <= a.device < len(self.machine.devices)
+            if is_one and not self.masks[a.node] >> a.device & 1:
+                task, device = self.graph.nodes[a.node], self.machine.devices[a.device]
+                raise PolicyError(f"the plan has {task.name} on {device.name}, which {obstacle(task, device)}")
 
     @cached_property
     def roomy(self) -> bool:
@@ -225,8 +227,25 @@ class Problem:
         return tuple(d for d in self.machine.indices if d not in self.away) or tuple(self.machine.indices)
 
     @cached_property
-    def _work_groups(self) -> list[tuple[int, int]]:
-        return [work_group_size(task) if isinstance(task, Launch) else (0, 0) for task in self.graph.nodes]
+    def masks(self) -> list[int]:
+        """By node, the devices (bits) where it is feasible (F; REPARA, Eq. 5), whatever memory they have: those that
+        the user allows and that have what it needs. Every policy, every move at run time and the judge's bounds are
+        within it."""
+        known: dict[object, int] = {}
+        takes_local: dict[int, bool] = {}
+        out: list[int] = []
+        for task in self.graph.nodes:
+            key: object = type(task), getattr(task, "device", "")
+            if isinstance(task, Launch):  # (ten thousand of them are looked at per plan)
+                kernel = id(task.kernel)
+                if kernel not in takes_local:
+                    takes_local[kernel] = any(a.kind == "local" for a in task.kernel.arguments)
+                local = local_bytes(task, task.kernel) if takes_local[kernel] else 0
+                key = kernel, task.local_size, task.device, local, id(task.versions)
+            if key not in known:
+                known[key] = sum(1 << d for d, found in self.machine.numbered() if not obstacle(task, found))
+            out.append(known[key])
+        return out
 
     @cached_property
     def contents(self) -> list[tuple[BufferKey, ...]]:
@@ -322,9 +341,18 @@ class Problem:
         nbytes = sum(self.graph.buffers[key].nbytes for key in self.graph.nodes[node].writes)
         return others * (where.launch_overhead + passes * nbytes / where.bandwidth)
 
+    def together(self, node: int) -> int:
+        """Return the most devices that may run parts of a node."""
+        wanted, count = getattr(self.graph.nodes[node], "device", ""), len(self.machine.devices)
+        return min(wanted.at_most, count) or count if isinstance(wanted, Placement) else count
+
+    def is_limited(self, node: int) -> bool:
+        """Return whether fewer devices may run parts of a node together than there are."""
+        return self.together(node) < len(self.machine.devices)
+
     def partners(self, node: int, places: Sequence[tuple[DeviceIndex, int]]) -> list[tuple[DeviceIndex, int]]:
         """Return those of a node's places (device, and most groups at once) among which it may be divided; none where
-        it may not, or there is one only.
+        it may not, or there is one only. Of more than its user lets work on it, the fastest.
 
         What ranges in several memories have written may have to be merged. Every device to which results may be moved,
         or that may merge them, then has room for the copies that this needs. The device and the method are chosen
@@ -342,6 +370,9 @@ class Problem:
             needed = max(touched + sum(written), 3 * max(written, default=0))
             devices = self.machine.devices
             found = [p for p in places if devices[p[0]].memory == HOST or needed <= devices[p[0]].global_memory]
+        if len(found) > (most := self.together(node)):
+            fastest = sorted(found, key=lambda p: (self.estimates.launch(node, p[0]), p[0]))[:most]
+            found = [p for p in found if p in fastest]
         return found if len(found) > 1 else []
 
     @cached_property
@@ -407,33 +438,38 @@ class Problem:
         first = (split.groups - count) // 2
         return all(self.fits(node, device, f, count) for f in {0, first, split.groups - count})
 
-    def _reasons(self, node: int) -> str:
-        devices = self.machine.devices
-        task = self.graph.nodes[node]
-        needed = sum(self.graph.buffers[key].nbytes for key in {*task.reads, *task.writes})
-        excess = [isinstance(task, Launch) and beyond(task, device) for device in devices]
-        little = f"has too little memory for its {needed} bytes"
-        said = [
-            f"{devices[d].name} {little if self.can_run(node, d) else excess[d] or 'has no version of it'}"
-            for d in self.preferred(node)
-        ]
-        return ", ".join(said) or "there are no devices"
+    def _refusal(self, node: int, how: str) -> PolicyError:
+        """Return the error for a node that no device can run: what each device lacks, and what to do."""
+        task, devices = self.graph.nodes[node], self.machine.devices
+        nbytes = sum(self.graph.buffers[key].nbytes for key in {*task.reads, *task.writes})
+        little, hint, said = f"has too little memory for its {nbytes} bytes", "", list[str]()
+        for d in self.preferred(node):
+            able = self.can_run(node, d)
+            said.append(
+                f"{devices[d].name} {obstacle(task, devices[d]) or (little if able else 'has no version of it')}"
+            )
+            if not able:
+                hint = remedy(task, devices)
+            elif node in self.splits:
+                hint = "mkmd_coarse, mkmd and balance run a kernel that may be split in ranges that fit"
+        reasons = ", ".join(said) or "there are no devices"
+        return PolicyError(f"no device can run node {node} ({task.name}){how}: {reasons}", hint=hint)
 
     def preferred(self, node: int) -> tuple[DeviceIndex, ...]:
         """Return the indices of the devices that the node prefers where some device matches, else all that are not
-        away.
+        away, of those that it is restricted to (also those away, if all of them are; all, if there is none).
 
         A host task has none (it runs on the host).
         """
-        task = self.graph.nodes[node]
+        task, devices, there = self.graph.nodes[node], self.machine.devices, self._devices
         if isinstance(task, HostTask):
             return ()
-        if task.device:
-            devices = self.machine.devices
-            chosen = tuple(i for i in self._devices if matches(devices[i], task.device))
-            if chosen:
-                return chosen
-        return self._devices
+        wanted: str | Placement = task.device
+        if isinstance(wanted, Placement):
+            may = [d for d in self.machine.indices if permits(wanted, devices[d])]
+            there, wanted = tuple([d for d in may if d in there] or may) or there, wanted.prefer
+        chosen = tuple([d for d in there if matches(devices[d], wanted)]) if wanted else ()
+        return chosen or there
 
 
 def contents_needed(task: Node) -> tuple[BufferKey, ...]:
@@ -448,11 +484,6 @@ def contents_needed(task: Node) -> tuple[BufferKey, ...]:
         else [*task.reads, *task.writes]
     )
     return tuple(dict.fromkeys(found))
-
-
-def matches(device: Device, preference: str) -> bool:
-    """Return whether a device meets a preference: its kind, its name, or the name of the device it is a part of."""
-    return preference in (device.kind, device.name) or device.name.startswith(f"{preference}.")
 
 
 def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, int]:

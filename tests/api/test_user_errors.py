@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.errors import DeviceError, LaunchError, ManyclError
+from manycl.errors import DeviceError, LaunchError, ManyclError, PolicyError
 
 SOURCE = """
 kernel void inc(global int *x) { x[get_global_id(0)] += 1; }
@@ -176,3 +176,25 @@ def test_a_launch_that_is_too_large_for_a_device_runs_on_another() -> None:
         assert (x.get() == 5).all()
         with pytest.raises(LaunchError, match=r"4096.*where cpu0.1 has at most 64|8192 work-items"):
             program.inc(queue, (1 << 13,), (1 << 13,), x)
+
+
+def test_launches_keep_to_what_their_user_allows() -> None:
+    """Whatever the policy, and where another device lacks what they need; or an error says what to do."""
+    program = mc.Program(SOURCE)
+    with mc.Queue("cpu/2") as queue:
+        session = queue.session
+        first, second = session.machine.devices
+        x = queue.array(np.zeros(1 << 12, np.int32))
+        for count, policy in enumerate(("auto", "eager", "heft", "mkmd", "repara", "fcfs"), 1):
+            queue.policy = policy
+            program.inc(queue, (1 << 12,), None, x, device=mc.Placement(never=first.name, at_most=1))
+            queue.finish()
+            assert {e.device for e in queue.result.trace.events if e.event == "kernel"} == {second.name}, policy
+            assert (x.get() == count).all()
+        program.inc(queue, (1 << 12,), None, x, device=mc.Placement(only=["gpu", "cpu7"]))
+        with pytest.raises(
+            PolicyError, match=r"(?s)cpu0.0 is excluded \(only gpu, cpu7\).*without the restriction cpu0.0"
+        ):
+            queue.finish()
+        with pytest.raises(LaunchError, match="at_most"):
+            mc.Placement(at_most=-1)

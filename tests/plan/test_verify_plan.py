@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from manycl.analysis.facts import ArgumentFacts
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import HostTask
+from manycl.graph.graph import HostTask, Launch, LocalArg, Placement
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -85,6 +87,45 @@ def test_every_fault_is_named(case: tuple[Plan, Problem], change: Change, words:
     change(assignments)
     with pytest.raises(PolicyError, match=words):
         check(replace(plan, assignments=tuple(assignments)), p)
+
+
+ONLY_CPU, NEVER_ALL = Placement(only="cpu"), Placement(never=["cpu", "gpu1"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "lacks", "words"),
+    [
+        (ONLY_CPU, {}, "node 1 is on gpu1, which is excluded by only cpu"),
+        (NEVER_ALL, {}, "node 1 is on gpu1, which is excluded by never cpu, gpu1"),
+        (Placement(at_most=1), {}, ""),
+        ("", {"double": False}, "node 1 needs double precision, which gpu1 lacks"),
+        ("", {"lacks": "images"}, "node 1 needs images, which gpu1 lacks"),
+        ("", {"lacks": "cl_khr_fp16"}, "node 1 needs extensions, which gpu1 lacks"),
+        ("", {"max_work_group": 63}, "node 1 needs work-groups so large, which gpu1 lacks"),
+        ("", {"local_memory": 23}, "node 1 needs so much local memory, which gpu1 lacks"),
+        ("", {"max_work_group": 64, "local_memory": 24}, ""),
+    ],
+)
+def test_what_a_device_cannot_or_may_not_run(
+    case: tuple[Plan, Problem], limits: str | Placement, lacks: dict[str, Any], words: str
+) -> None:
+    plan, p = case
+    cpu, gpu = p.machine.devices
+    image = ArgumentFacts(0, "i", "image", "", "", 1, 0, "global")
+    task = p.graph.nodes[1]
+    assert isinstance(task, Launch)
+    kernel = replace(task.kernel, uses_double=True, extensions=("cl_khr_fp16",), local_bytes=8, arguments=(image,))
+    able = replace(task, kernel=kernel, local_size=(8, 8), global_size=(8, 8), args=(LocalArg(16),), device=limits)
+    graph = replace(p.graph, nodes=(p.graph.nodes[0], able, p.graph.nodes[2]))
+    problem = replace(p, graph=graph, machine=replace(p.machine, devices=(cpu, replace(gpu, **lacks))))
+    if not words:
+        check(plan, problem)
+        problem.check_given(plan)
+        return
+    with pytest.raises(PolicyError, match=words):
+        check(plan, problem)
+    with pytest.raises(PolicyError, match=r"the plan has b on gpu1, which (is excluded|cannot have)"):
+        problem.check_given(plan)
 
 
 def test_all_faults_are_listed(case: tuple[Plan, Problem]) -> None:

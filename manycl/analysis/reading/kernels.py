@@ -66,6 +66,7 @@ def _kernel(unit: Unit, kernel: Function, known: Mapping[int, FunctionSummary]) 
         sees_groups=sees,
         sees_groups_shared=sees_shared,
         prints=any(name == "printf" for f in functions for name, _ in _calls(unit, f)),
+        extensions=tuple(sorted({name for function in functions for name in _extensions(unit, function)})),
     )
 
 
@@ -204,6 +205,22 @@ def _uses_double(unit: Unit, function: Function) -> bool:
             return True
         pending.extend(children)
     return False
+
+
+def _extensions(unit: Unit, function: Function) -> Iterator[str]:
+    """Yield the extensions that a function cannot be built without: of arithmetic in ``half`` (values that are only
+    loaded and stored by vload_half and the like need none), and of atomic operations on 64 bits."""
+    for node in function.nodes:
+        if node.kind in _VALUES and node.type.base == "half" and node.type.target is None:
+            yield "cl_khr_fp16"
+    for name, arguments in _calls(unit, function):
+        target = arguments[0].type.target if name.startswith("atom_") and arguments else None
+        if target is not None and target.base in ("long", "ulong"):
+            yield f"cl_khr_int64_{'base' if name[5:] in _BASE else 'extended'}_atomics"
+
+
+_VALUES = ("VAR_DECL", "PARM_DECL", "UNEXPOSED_EXPR", "BINARY_OPERATOR", "COMPOUND_ASSIGNMENT_OPERATOR", "CALL_EXPR")
+_BASE = ("add", "sub", "xchg", "inc", "dec", "cmpxchg")
 
 
 def _unpromoted(node: Node) -> Node:

@@ -21,6 +21,7 @@ from manycl.applications.formats.kinds import (
     whole,
 )
 from manycl.applications.formats.symbols import Scope, repetitions, text
+from manycl.graph.graph import Placement
 from manycl.utilities.json_lines import Location
 
 _EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
@@ -48,8 +49,10 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
     def chosen(value: Any, scope: Scope, place: Location) -> Any:
         if not isinstance(value, dict):
             return text(value, scope, place)
-        fields = tables["conditional"].fields_of(value, scope, place)
-        return fields["then" if fields["if"] else "else"]
+        fields = tables["placement"].fields_of(value, scope, place)
+        preferred = fields["then" if fields["if"] else "else"]
+        only, never, at_most = fields["only"], fields["never"], fields["at_most"]
+        return Placement(only, never, at_most, preferred) if only or never or at_most else preferred
 
     argument = Either(EXPRESSION, ValueKind("null"), Listed(EXPRESSION, 1), tables["argument"])
     kinds: dict[str, ValueKind] = {
@@ -83,8 +86,9 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
         "temporary buffers": Named(tables["temporary"]),
         "annotations": Named(tables["annotation"], read=as_it_is),
         "elements": Either(bounds, tables["directions"]),
-        "device": Either(device, tables["conditional"], read=chosen),
+        "device": Either(device, tables["placement"], read=chosen),
         "name of a device": device,
+        "names of devices": some(words),
         "kinds of devices": some(ValueKind("string", enum=["cpu", "gpu", "accelerator"])),
         "versions": Listed(tables["version"], 1),
         "steps": Listed(tables["step"], 1),
@@ -99,7 +103,7 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
     return kinds | tables
 
 
-TABLES = read_tables(Path(__file__).with_suffix(".toml"), _kinds, {"annotation": 1, "directions": 1})
+TABLES = read_tables(Path(__file__).with_suffix(".toml"), _kinds, {"annotation": 1, "directions": 1, "placement": 1})
 """By name."""
 DOCUMENT, ARGUMENT = TABLES["document"], TABLES["argument"]
 OF_KERNELS = ("id", "name", "args", "versions", "annotations")

@@ -17,7 +17,7 @@ from manycl.drivers.opencl.driver import CommonContext, OpenCLDriver
 from manycl.drivers.opencl.icd import INSTALL, intel_library, pip_pocl, prepare
 from manycl.drivers.opencl.processor import introduce
 from manycl.drivers.opencl.real import cl
-from manycl.machine import HOST, Device
+from manycl.machine import EXTENSIONS, HOST, Device
 
 __all__ = ["INSTALL", "look"]
 
@@ -166,6 +166,9 @@ def _describe(device: Any, platform: Any, numbers: Counter[str]) -> Found:
         alignment=max(device.mem_base_addr_align // 8, 1),
         max_work_group=device.max_work_group_size,
         double=bool(device.double_fp_config),
+        lacks=" ".join(
+            [*["images"][: not device.image_support], *sorted(EXTENSIONS.difference(device.extensions.split()))]
+        ),
         queues=1 if kind == "cpu" else GPU_QUEUES,
         launch_overhead=5e-6 if kind == "cpu" else 10e-6,
         simulator=simulator,

@@ -55,7 +55,7 @@ def sequence_program(
     return SequenceProgram(
         source="\n".join([f"kernels {name} as kernel {kernel.name}", *texts]),
         options=(),
-        kernels={name: replace(kernel, name=name)},
+        kernels={name: replace(kernel, name=name, uses_double=any(s.kernel.uses_double for s in steps))},
         path=steps[0].program.path,
         steps=tuple(
             replace(renamed_node(step, keys), versions=(), device="", rank=None, overwrites=()) for step in steps

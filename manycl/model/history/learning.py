@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from manycl.graph.graph import Graph, Launch, Version
-from manycl.graph.versions.versions import preferred
+from manycl.graph.versions.feasible import able
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import MOST
 from manycl.model.estimate import launch_kind
@@ -75,7 +75,7 @@ def _note_unable(history: History, launch: Launch, ran: Launch | Version, device
     """Note versions that could not run: a version that the device prefers and that has never run there would have been
     tried first (:meth:`manycl.model.predictor.Predictor.row`), so where another one ran, it could not."""
     name = identity(device)
-    for index in preferred(launch.versions, device.kind):
+    for index in able(launch, device):
         if launch.versions[index] is ran:
             return
         key = kernel_key(launch.versions[index])

@@ -284,6 +284,9 @@ def _begin(
     untried."""
     places = [dict(table.places[m.node]) for m in family.members]
     devices = tuple(d for d in sorted(places[0]) if all(p.get(d) == 0 for p in places))
+    if (most := min(problem.together(m.node) for m in family.members)) < len(devices):
+        fastest = sorted(devices, key=lambda d: sum(table.rows[m.node][d] for m in family.members))
+        devices = tuple(sorted(fastest[:most]))
     apart = len(devices) > 1 and any(
         len(problem.partners(m.node, [(d, 0) for d in devices])) < len(devices) for m in family.members
     )

@@ -298,6 +298,8 @@ def _evenly(plan: Plan, problem: Problem, table: Costs) -> Plan:
     kinds = [(d.kind, d.model, d.driver) for d in devices]
     for a in plan.assignments:
         alike = [d for d in table.allowed[a.node] if kinds[d] == kinds[a.device]] if a.is_range else []
+        if problem.is_limited(a.node):
+            alike = [d for d, _ in problem.partners(a.node, [(d, 0) for d in alike])]
         bounds = [a.groups * n // len(alike) for n in range(len(alike) + 1)] if alike else []
         shares = zip(alike, bounds, bounds[1:], strict=False)
         out += [a._replace(device=d, first=low, groups=high - low) for d, low, high in shares if low < high] or [a]

@@ -35,11 +35,11 @@ def costs(problem: Problem) -> Costs:
     """Return the table of a problem. Raises PolicyError for a node that no device can run as a whole."""
     devices = problem.machine.indices
     launch = problem.estimates.launch
-    by_preference: dict[str, tuple[DeviceIndex, ...]] = {}
+    by_preference: dict[object, tuple[DeviceIndex, ...]] = {}
     allowed: list[tuple[DeviceIndex, ...]] = []
     seconds: list[list[float]] = []
     nothing = [0.0 for _ in devices]
-    roomy = problem.roomy
+    roomy, masks, every = problem.roomy, problem.masks, (1 << len(devices)) - 1
     fixed: dict[int, set[DeviceIndex]] = {}
     for a in problem.fixed:
         fixed.setdefault(a.node, set()).add(a.device)
@@ -57,7 +57,9 @@ def costs(problem: Problem) -> Costs:
             places = by_preference[node.device] = problem.preferred(index)
         row = [launch(index, d) for d in devices]
         # devices are checked one by one only where one of them may not run it
-        if not (roomy and sum(row) < inf) and not all(row[d] < inf and problem.fits(index, d) for d in places):
+        if not (roomy and masks[index] == every and sum(row) < inf) and not all(
+            problem.can_run(index, d) and problem.fits(index, d) for d in places
+        ):
             places = problem.allowed(index)
         allowed.append(places)
         seconds.append(row)

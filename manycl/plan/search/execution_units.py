@@ -79,7 +79,9 @@ def ways(
         count = min(rates, split.groups)
         cuts = [split.groups * i // count for i in range(count + 1)]
         bounds = [_bound(split, most[d], count) for d in devices]
-        found = [_as_way(devices, bounds, shares, cuts) for shares in _shares(problem, split, devices, bounds, count)]
+        found = [
+            _as_way(devices, bounds, shares, cuts) for shares in _shares(problem, unit.node, devices, bounds, count)
+        ]
         if found or 0 in most.values():
             return found
         rates *= 2  # the unit must be divided, and not even one part fits: smaller ones (one group does)
@@ -93,13 +95,15 @@ def _bound(split: Split, most: int, count: int) -> int:
 
 
 def _shares(
-    problem: Problem, split: Split, devices: Sequence[DeviceIndex], bounds: Sequence[int], count: int
+    problem: Problem, node: int, devices: Sequence[DeviceIndex], bounds: Sequence[int], count: int
 ) -> Iterator[tuple[int, ...]]:
     """Yield parts by device that add up to ``count``, at least two partitions in all (one would be the whole unit).
 
     REPARA has no partitions whose results need merging: these stay on one device.
     """
+    split = problem.splits[node]
     where = problem.machine.devices
+    most = 1 if split.merge != "none" else problem.together(node)
     least = [1 if where[d].kind == "cpu" else -int(-PLANNING.threshold * count // 1) for d in devices]
 
     def of(i: int, left: int) -> Iterator[tuple[int, ...]]:
@@ -114,7 +118,7 @@ def _shares(
 
     for shares in of(0, count):
         used = [(n, b) for n, b in zip(shares, bounds, strict=True) if n]
-        if split.merge != "none" and len(used) > 1:
+        if len(used) > most:
             continue
         if len(used) > 1 or used[0][0] > used[0][1]:
             yield shares

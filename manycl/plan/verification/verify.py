@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import isfinite
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Graph, HostTask, Launch, Node
+from manycl.graph.graph import Graph, HostTask, Launch, LocalArg, Node, Placement
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -40,6 +40,7 @@ def verify(
         if problem is not None:
             checks = (check_queues, check_earliest, check_durations, check_feasible, check_fixed, check_host_memory)
             faults += [fault for check in checks for fault in check(plan, problem)]
+            faults += [*check_needs(plan, problem), *check_placements(plan, problem)]
             if not in_parts:
                 data = Data(plan, problem)
                 faults += [*data.merges(), *data.arrivals()]
@@ -237,6 +238,45 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
             continue
         elif not problem.fits(a.node, a.device, a.first, a.groups if a.dimension is not WHOLE else 0):
             yield f"what node {a.node} touches does not fit into the memory of {where}"
+
+
+def check_needs(plan: Plan, problem: Problem) -> Iterator[str]:
+    """Yield a fault for each launch on a device that does not have what its kernel needs (REPARA, Eq. 1, 2, 5)."""
+    for a in plan.assignments:
+        task = problem.graph.nodes[a.node]
+        if a.device == ON_HOST or a.dimension is MERGE or not isinstance(task, Launch):
+            continue
+        device, runs = problem.machine.devices[a.device], task.versions[a.version] if task.versions else task
+        kernel, items = runs.kernel, 1
+        for n in runs.local_size or ():
+            items *= n
+        local = kernel.local_bytes + sum(x.nbytes for x in task.args if isinstance(x, LocalArg))
+        lacking = {
+            "double precision": kernel.uses_double and not device.double,
+            "images": "images" in device.lacks.split() and any(x.kind == "image" for x in kernel.arguments),
+            "extensions": not set(device.lacks.split()).isdisjoint(kernel.extensions),
+            "work-groups so large": items > device.max_work_group,
+            "so much local memory": local > device.local_memory,
+        }
+        yield from (
+            f"node {a.node} needs {what}, which {device.name} lacks" for what, lacks in lacking.items() if lacks
+        )
+
+
+def check_placements(plan: Plan, problem: Problem) -> Iterator[str]:
+    """Yield a fault for each launch on a device that its user has excluded, and for each on too many."""
+    on: dict[int, set[int]] = {}
+    for a in plan.assignments:
+        wanted = getattr(problem.graph.nodes[a.node], "device", "")
+        if not isinstance(wanted, Placement) or a.dimension is MERGE:
+            continue
+        device = problem.machine.devices[a.device]
+        names = {device.kind, *(device.name.rsplit(".", n)[0] for n in range(device.name.count(".") + 1))}
+        if (wanted.only and names.isdisjoint(wanted.only)) or not names.isdisjoint(wanted.never):
+            yield f"node {a.node} is on {device.name}, which is excluded by {wanted}"
+        on.setdefault(a.node, set()).add(a.device)
+        if 0 < wanted.at_most < len(on[a.node]):
+            yield f"node {a.node} is on {len(on[a.node])} devices, but has {wanted}"
 
 
 def check_fixed(plan: Plan, problem: Problem) -> Iterator[str]:

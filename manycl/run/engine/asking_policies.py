@@ -67,6 +67,8 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
         if not own_name(policy):
             raise _users(policy, error) from error
         plan = plain(problem, told(error, f"planning with {_name(policy)}"))
+    if not own_name(policy):
+        problem.check_given(plan)
     splits = problem.splits
     found = splits.undivided() if len(problem.machine.devices) > 1 and isinstance(splits, Splits) else []
     return replace(plan, details={**plan.details, UNDIVIDED: found}) if found else plan

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.graph.versions.feasible import obstacle
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy
@@ -227,7 +228,8 @@ class Ask:
                 continue
             # a node that fits nowhere is placed all the same: the run's error then says what it needs, and what to do
             fits = self._fits(n, device) or not any(self._fits(n, d) for d in problem.allowed(n))
-            total += estimates.launch(n, device) + problem.home_seconds(n, device) if fits else inf
+            seconds = estimates.launch(n, device) + problem.home_seconds(n, device)
+            total += seconds if fits and problem.can_run(n, device) else inf
             for key in node.reads:
                 mask = self._valid.get(key, 0)
                 if key not in inside and mask and not mask >> memory & 1:
@@ -274,6 +276,10 @@ class Ask:
         device = choice.device
         if not (isinstance(device, int) and 0 <= device < len(self._slots)):
             raise PolicyError(f"select() chose device {device!r}; there are {len(self._slots)}")
+        nodes, machine = self._problem.graph.nodes, self._problem.machine.devices
+        for n in component.nodes:
+            if not isinstance(nodes[n], HostTask) and (why := obstacle(nodes[n], machine[device])):
+                raise PolicyError(f"select() chose {machine[device].name} for {nodes[n].name}, which {why}")
         if not self._slots[device]:
             raise PolicyError(f"select() chose device {self._problem.machine.devices[device].name}, which is not free")
         self._frontier.remove(component)

@@ -46,7 +46,7 @@ def asked(
     if isinstance(policy, Plan):
         problem = replace(problem_of(devices, data, graph), repeated=repeated)
         policy = fitted(policy, graph)
-        problem.check(policy)
+        problem.check_given(policy)
         return Asked(problem, on_present(problem, policy) if problem.away else policy, policy.policy)
     chosen = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
     devices.learn()

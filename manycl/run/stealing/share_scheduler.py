@@ -104,7 +104,7 @@ class ShareScheduler:
             self._watched.append(node)
         if (in_turn or len(chunks.deques) == 1) and not still and len(terms) < len(problem.machine.devices):
             # any device may take it over, also without a share of its own
-            others = estimates.known(node) - terms.keys()
+            others = {d for d in estimates.known(node) - terms.keys() if problem.can_run(node, d)}
             if not others or problem.away:  # the models are slow to ask, and nothing has changed since
                 others = {d for d in self._able(launch) if d not in terms and problem.fits(node, d)}
             self._join(node, sorted(others), 0.0)

@@ -57,7 +57,7 @@ class Need(Enum):
     BUSY = "another run uses the devices"
     HOST = "a host function is among the commands"
     COMPONENT = "it is a task component"
-    PREFERENCE = "a launch prefers a device"
+    PREFERENCE = "a launch prefers some devices, or needs them"
     SEQUENCE = "a version is several launches"
     PREPARED = "it was prepared"
     RENAMED = "the policy was changed"

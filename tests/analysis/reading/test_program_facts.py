@@ -390,3 +390,22 @@ def test_importing_the_stage_loads_no_compiler() -> None:
     code = "import sys, manycl.analysis; print([m for m in ('clang', 'subprocess') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("code", "extensions"),
+    [
+        (
+            "kernel void k(global half *h, global float *f) { f[0] = vload_half(0, &h[1]); vstore_half(2.0f, 3, h); }",
+            (),
+        ),
+        ("kernel void k(global half *h) { h[0] = h[1] * h[2]; }", ("cl_khr_fp16",)),
+        ("half f(half x) { return x; } kernel void k(global half *h) { h[0] = f(h[1]); }", ("cl_khr_fp16",)),
+        ("kernel void k(global int *n) { atom_add(n, 1); atomic_max(n, 2); }", ()),
+        ("kernel void k(global long *n) { atom_add(n, 1L); }", ("cl_khr_int64_base_atomics",)),
+        ("kernel void k(global ulong *n) { atom_max(n, 1UL); }", ("cl_khr_int64_extended_atomics",)),
+    ],
+)
+def test_extensions_without_which_it_cannot_be_built(code: str, extensions: tuple[str, ...]) -> None:
+    enabled = "".join(f"#pragma OPENCL EXTENSION {name} : enable\n" for name in extensions)
+    assert only(enabled + code).extensions == extensions

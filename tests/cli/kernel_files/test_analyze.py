@@ -121,6 +121,7 @@ def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
         "local_bytes": 64,
         "sees_groups": "argument scratch is local memory",
         "sees_groups_shared": "",
+        "extensions": [],
     }
     assert first == {
         "index": 0,

@@ -43,6 +43,8 @@ def gpu(name: str, vendor: int = 0x10DE, **more: Any) -> Fake:
         "max_work_group_size": 1024,
         "mem_base_addr_align": 1024,
         "double_fp_config": 63,
+        "image_support": True,
+        "extensions": "cl_khr_fp16 cl_khr_int64_base_atomics",
         "int_ptr": 0,
     }
     return Fake(**(values | more))

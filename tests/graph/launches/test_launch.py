@@ -15,13 +15,13 @@ from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, LocalArg
 from manycl.graph.launch import (
     LaunchOptions,
-    beyond,
     check_element_type,
     check_ndrange,
     make_launch,
     scalar_bytes,
     split_type,
 )
+from manycl.graph.versions.feasible import beyond
 from manycl.machine import Device
 
 NUMPY: dict[str, Any] = {

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manycl.graph.graph import Graph, HostTask, Launch
+from manycl.graph.versions.feasible import matches
 from manycl.machine import Device, DeviceIndex
 from manycl.model.occupancy import share
 from manycl.plan.options import Option, Options
 from manycl.plan.policy import Choice, Component, DeviceState, register
-from manycl.plan.problem import Problem, matches
+from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING
 
 _ByDevice = tuple[tuple[str, int], ...]
@@ -129,7 +130,7 @@ def connected(graph: Graph) -> tuple[tuple[int, ...], ...]:
     lie before them, and every edge between two components leads to a higher count.
     """
     count = len(graph.nodes)
-    label = ["\0host" if isinstance(node, HostTask) else node.device for node in graph.nodes]
+    label: list[object] = ["\0host" if isinstance(node, HostTask) else node.device for node in graph.nodes]
     phase = [0] * count
     root = list(range(count))
 

@@ -57,7 +57,7 @@ def _by_speed(groups: int, seconds: Sequence[float]) -> list[int]:
 def _put(timeline: Timeline, table: Table, node: int) -> None:
     problem = timeline.problem
     tenths, split = _tenths(problem.graph.nodes[node]), problem.splits.get(node)
-    roomy = dict(table.places[node])
+    roomy = dict(problem.partners(node, table.places[node]))
     of_kind = {kind: [d for d in roomy if problem.machine.devices[d].kind == kind] for kind in ("gpu", "cpu")}
     if tenths is None or split is None or not all(of_kind.values()):
         place(timeline, table, node)
