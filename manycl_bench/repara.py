@@ -142,7 +142,7 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     machine = replace(machine, devices=machine.devices[: experiment.devices])
     given, real = problems(BENCHMARKS[name](size), machine, experiment.profiled)
     begin = time.perf_counter()
-    plan = _static("repara").plan(replace(given, options={"effort": str(settings.effort)}))
+    plan = _static("repara").plan(replace(given, options={"effort": str(settings.effort), "beside": "no"}))
     seconds = time.perf_counter() - begin
     verify(plan, given.graph, machine, given)
     took = simulate(real, plan).makespan

@@ -1,100 +1,119 @@
 """Lower bounds of what is left of one of REPARA's partial plans; with them the search leaves out most of its tree.
 
-Where one host function comes after everything else, as it does where the host reads the results, both bounds are for
+Where one host function comes after everything else, as it does where the host reads the results, all bounds are for
 its begin, and it then takes the transfers of all results that no other node could have had moved (REPARA's final
 transfers): ``final``, by choice.
 
-There are two bounds. By paths: from the end of a node, the longest path through the nodes after it, each on its best
-device, with the transfers that cannot have been made for other nodes. By work: the devices' ends, weighted by numbers
-that add up to one, are never above the makespan; so neither are their present values plus the least weighted time of
-all that is left. The weights that make this bound largest are those of the Lagrangian dual of sharing out the work.
+Two bounds are combined. By work: the devices' ends, weighted by numbers that add up to one, are never above the
+makespan; so neither are their present values, or the time before which nothing can begin, plus the least weighted time
+of all that is left. The weights that make this bound largest are those of the Lagrangian dual of sharing out the work.
+By paths: from the end of a node, the longest path through the nodes after it. As neither is above the makespan, no mean
+of them is: for several weights ``mix`` of paths beside work, the least mean is bounded, with one way of each node for
+both. Both count the transfers of a node's inputs from where the ways of the nodes before it can leave these.
 """
 
 from __future__ import annotations
 
-import math
+from itertools import product
+from math import prod
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST, HOST_BIT
 from manycl.plan.search.partition_costs import PartitionCosts, PricedWay
+from manycl.plan.timeline.segments import INITIAL
 from manycl.plan.tuning import PLANNING
 
+Table = NDArray[np.float64]
 
-class BoundedWay(NamedTuple):
-    """The least seconds of a node on device ``device`` (None: divided) with its memory ``memory`` (a bit, 0: divided),
-    and ``after``, the least seconds from its end to the end of all."""
 
-    device: int | None
-    memory: int
-    seconds: float
-    after: float
+class Brought(NamedTuple):
+    """The least seconds of the transfers of one input of a node, by choice and device, from memory ``held`` (a bit):
+    ``work``, of which all readers of the contents have their parts; ``span``, which certainly pass between the end of
+    the node that wrote the contents and the end of the reader; ``fetch``: by choice, those of one of its devices,
+    whichever it is."""
+
+    held: int
+    work: Table
+    span: Table
+    fetch: Table
 
 
 class Bounds:
-    """Lower bounds. ``options[n]``: ways of node n to run; ``weights`` by device; ``least[n]``: least weighted seconds
-    of all of node n; ``load[n][c]``: weighted seconds of its choice c."""
+    """Lower bounds. ``weights`` by device; ``load[n][c]``: the least weighted seconds of choice c of node n, of which
+    ``parts[n][c]`` are those of its partitions alone; ``least[n]``: of its best choice, ``below[n]``: of all nodes
+    after it together. ``begin[n]``, by mix: the least mean, from the begin of node n on, of a path and of the work of
+    all nodes on it and after it, by which it exceeds that of their work alone."""
 
     def __init__(self, costs: PartitionCosts) -> None:
         self._costs = costs
-        graph = costs.problem.graph
-        machine = costs.problem.machine
+        graph, machine = costs.problem.graph, costs.problem.machine
         memories = [d.memory for d in machine.devices]
         self._owned = {1 << m for m in memories if m != HOST and memories.count(m) == 1}
-        self._size = [b.nbytes for b in graph.buffers.values()]
         self.last = _last(costs)
+        nodes = range(len(graph))
         self.final = [[self._final(n, c) for c in choices] for n, choices in enumerate(costs.choices)]
-        self.options: list[list[BoundedWay]] = [[] for _ in graph.nodes]
-        self._after: dict[tuple[int, int], float] = {}
-        for node in range(len(graph) - 1, -1, -1):
-            self.options[node] = self._options(node)
+        self._finals = [np.array(of) for of in self.final]
+        self._held = [sorted({c.holds for c in choices}) for choices in costs.choices]
+        self._work = [self._sure(n) for n in nodes]
+        self._inputs = [self._brought(n) for n in nodes]
         self.weights = self._weights()
-        self.load = [
-            [self._weigh(c) + f for c, f in zip(choices, finals, strict=True)]
-            for choices, finals in zip(costs.choices, self.final, strict=True)
+        weights = np.array(self.weights)
+        loads = [self._loads(n, weights) for n in nodes]
+        self.load: list[list[float]] = [of.tolist() for of in loads]
+        self.least = [min(of, default=0.0) for of in self.load]
+        self.parts: list[list[float]] = [(work @ weights).tolist() for work in self._work]
+        self._loads_of = loads
+        after = _descendants(graph.successors)
+        self.below = [sum([self.least[n] for n in of if n != self.last]) for of in after]
+        self._after: dict[tuple[int, int], list[float]] = {}
+        self.begin = [
+            [
+                t - (1.0 - mix) * (self.least[n] + self.below[n])
+                for mix, t in zip(PLANNING.mixes, self._begin(n), strict=True)
+            ]
+            for n in nodes
         ]
-        self.least = [min(loads, default=0.0) for loads in self.load]
 
-    def after(self, node: int, holds: int) -> float:
-        """Return the least seconds between the end of a node whose results are in memory ``holds`` and the end of all
-        (where there is a last host function: its begin, and its transfers of what nodes on the path leave)."""
+    def after(self, node: int, holds: int) -> list[float]:
+        """Return, by mix, the least mean, from the end of a node whose results are in memory ``holds`` on, of the
+        seconds to the end of all and of the work of all nodes after it (where there is a last host function: to its
+        begin, and its transfers of what is left by nodes after this one)."""
         known = self._after.get((node, holds))
         if known is None:
-            known = 0.0
+            known = [(1.0 - mix) * self.below[node] for mix in PLANNING.mixes]
             for s in self._costs.problem.graph.successors[node]:
-                if s == self.last:
-                    continue
-                least = min(
-                    (self._edge(node, s, holds, o.memory) + o.seconds + o.after for o in self.options[s]), default=0.0
-                )
-                known = max(known, least)
+                if s != self.last and self._costs.choices[s]:
+                    beside = self.below[node] - self.below[s] - self.least[s]
+                    on_path = self._begin(s, node, holds)
+                    means = [t + (1.0 - mix) * beside for mix, t in zip(PLANNING.mixes, on_path, strict=True)]
+                    known = list(map(max, known, means))
             self._after[node, holds] = known
         return known
 
-    def path(self, node: int, ready: float, free: list[float], least_free: float) -> float:
-        """Return the earliest end of all, given a node that has not begun and may start at ``ready``."""
-        best = math.inf
-        for device, _, seconds, after in self.options[node]:
-            start = least_free if device is None else free[device]
-            end = (start if start > ready else ready) + seconds + after
-            if end < best:
-                best = end
-        return best
+    def _begin(self, node: int, writer: int | None = None, holds: int = 0) -> list[float]:
+        """Return, by mix, the least mean of a path from the begin of a node on and of the work of the node and all
+        after it; ``writer``: it begins at the end of that node, whose results are in memory ``holds``."""
+        choices = self._costs.choices[node]
+        if not choices:
+            return [0.0] * len(PLANNING.mixes)
+        after = np.array([self.after(node, c.holds) for c in choices])
+        spans, finals = self._spans(node, writer, holds), self._finals[node]
+        loads = self._loads_of[node] - finals
+        return [
+            float((mix * spans + (1.0 - mix) * loads + finals + after[:, i]).min())
+            for i, mix in enumerate(PLANNING.mixes)
+        ]
 
-    def _options(self, node: int) -> list[BoundedWay]:
-        found: list[BoundedWay] = []
-        divided = math.inf
-        for choice, final in zip(self._costs.choices[node], self.final[node], strict=True):
-            if choice.way[0].groups:
-                by_device: dict[int, float] = {}
-                for step in choice.steps:
-                    by_device[step.device] = by_device.get(step.device, 0.0) + step.sure
-                divided = min(divided, max(by_device.values()) + final + self.after(node, choice.holds))
-            else:
-                (step,) = choice.steps
-                found.append(BoundedWay(step.device, step.memory, step.sure, final + self.after(node, step.memory)))
-        if divided < math.inf:
-            found.append(BoundedWay(None, 0, divided, 0.0))
+    def _sure(self, node: int) -> Table:
+        """Return the seconds of a node's partitions that are sure, by choice and device."""
+        found = np.zeros((len(self._costs.choices[node]), self._costs.host + 1))
+        for c, choice in enumerate(self._costs.choices[node]):
+            for step in choice.steps:
+                found[c, step.device] += step.sure
         return found
 
     def _final(self, node: int, choice: PricedWay) -> float:
@@ -106,63 +125,105 @@ class Bounds:
         mine = [p for p in costs.writes[node] if costs.writer.get((last, p)) == node and costs.alone(last, p)]
         return sum(costs.fetch[p][holds.bit_length() - 1] for p in mine)
 
-    def _edge(self, node: int, after: int, holds: int, memory: int) -> float:
-        """Return the seconds of the transfers, beside those in ``sure``, of what a node leaves in a memory to a
-        successor in another: for the successor itself or, on a device that shares its memory with none, for an earlier
-        node there."""
-        costs = self._costs
-        if memory in (0, holds):
-            return 0.0
-        seconds = 0.0
-        for p in costs.writes[node]:
-            if costs.writer.get((after, p)) != node:
-                continue
-            alone = costs.alone(after, p)
-            if alone and holds != HOST_BIT:
-                seconds += costs.fetch[p][holds.bit_length() - 1]
-            if memory != HOST_BIT and (alone or memory in self._owned):
-                seconds += costs.problem.estimates.transfer(self._size[p], HOST, memory.bit_length() - 1)
-        return seconds
+    def _brought(self, node: int) -> dict[tuple[int, int], list[Brought]]:
+        """Return, by input (its writer and parameter), what bringing it takes from each memory that may hold it."""
+        costs, found = self._costs, dict[tuple[int, int], list[Brought]]()
+        for p in sorted({i.parameter for choice in costs.choices[node] for step in choice.steps for i in step.inputs}):
+            writer = costs.writer[node, p]
+            held = [costs.location[p]] if writer == INITIAL else self._held[writer]
+            if node != self.last and held and any(held):
+                found[writer, p] = [self._from(node, p, h) for h in held]
+        return found
 
-    def _weigh(self, choice: PricedWay) -> float:
-        return sum(self.weights[s.device] * s.sure for s in choice.steps)
+    def _from(self, node: int, parameter: int, held: int) -> Brought:
+        costs = self._costs
+        choices, readers = costs.choices[node], costs.readers[costs.writer[node, parameter], parameter]
+        untouched = costs.writer[node, parameter] == INITIAL and held == HOST_BIT and readers == 1
+        work, span = np.zeros((2, len(choices), costs.host + 1))
+        fetch = np.zeros(len(choices))
+        far = (
+            0.0
+            if held & HOST_BIT
+            else min(seconds for m, seconds in enumerate(costs.fetch[parameter]) if held >> m & 1)
+        )
+        for c, choice in enumerate(choices):
+            lacking, seen = set[int](), set[int]()
+            for step in choice.steps:
+                for p, seconds, whole in step.inputs:
+                    if p != parameter or held & step.memory:
+                        continue
+                    lacking.add(step.device)
+                    counted = untouched and not (whole and choice.way[0].groups)  # it is in ``sure``
+                    if step.memory == HOST_BIT or counted or (whole and step.memory in seen):
+                        continue
+                    seen.add(step.memory)
+                    if not whole or step.memory in self._owned:
+                        work[c, step.device] += seconds / readers
+                        span[c, step.device] += seconds if readers == 1 or step.memory in self._owned else 0.0
+            if lacking and readers == 1:
+                fetch[c] = far
+                if len(lacking) == 1:
+                    span[c, lacking.pop()] += far
+        return Brought(held, work, span, fetch)
+
+    def _loads(self, node: int, weights: Table) -> Table:
+        """Return the least weighted seconds of all choices of a node, and those of their final transfers."""
+        found: Table = self._work[node] @ weights + self._finals[node]
+        cheapest = np.array(
+            [min((float(weights[s.device]) for s in c.steps), default=0.0) for c in self._costs.choices[node]]
+        )
+        for ways in self._inputs[node].values():
+            found = found + np.min([of.work @ weights + of.fetch * cheapest for of in ways], axis=0)
+        return found
+
+    def _spans(self, node: int, writer: int | None = None, holds: int = 0) -> Table:
+        """Return the least seconds from the end of ``writer``, whose results are in memory ``holds``, to the end of a
+        node, by choice (None: from the begin of the node)."""
+        known, ways = self._work[node], list[list[Table]]()
+        for (by, p), found in self._inputs[node].items():
+            if by == writer:
+                known = known + next(of.span for of in found if of.held == holds)
+            elif self._costs.readers[by, p] == 1:
+                ways.append([of.span for of in found])
+        if prod(map(len, ways)) > len(known):  # more ways to hold the inputs than to run the node: they count nothing
+            ways = []
+        least: Table = np.min([np.max(known + sum(of, np.zeros(())), axis=1) for of in product(*ways)], axis=0)
+        return least
 
     def _weights(self) -> list[float]:
-        """Return the devices' weights, by multiplicative updates: a device that the cheapest choices load above the
-        mean gets a larger weight."""
+        """Return the devices' weights, by multiplicative updates (Hedge): a device that the cheapest choices load above
+        the others gets a larger weight."""
         costs = self._costs
-        count = costs.host + 2  # the host, which only waits, and after that the final transfers, for which all wait
-        vectors: list[list[tuple[float, ...]]] = []
-        for choices, finals in zip(costs.choices, self.final, strict=True):
-            of = set()
-            for choice, final in zip(choices, finals, strict=True):
-                work = [0.0] * count
-                for step in choice.steps:
-                    work[step.device] += step.sure
-                work[-1] = final
-                of.add(tuple(work))
-            if of:
-                vectors.append(sorted(of))
-        weights = [1.0 / costs.host] * costs.host + [0.0, 1.0]
-        best, value = weights, -math.inf
-        rounds = min(PLANNING.weighing_rounds, 1 + PLANNING.weighings // max(1, sum(map(len, vectors))))
-        for turn in range(rounds):
-            load = [*costs.free, 0.0]
-            for of_node in vectors:
-                pick = min(of_node, key=lambda work: sum([w * t for w, t in zip(weights, work, strict=True)]))
-                for d, t in enumerate(pick):
-                    load[d] += t
-            shared = sum(w * t for w, t in zip(weights[:-1], load, strict=False))
-            if shared + load[-1] > value:
-                best, value = weights, shared + load[-1]
-            if shared <= 0.0:
+        count = costs.host
+        nodes = [n for n, choices in enumerate(costs.choices) if choices]
+        weights = np.append(np.full(count, 1.0 / count), 0.0)
+        best, value = weights, -np.inf
+        work = max(1, sum(map(len, costs.choices)))
+        for turn in range(min(PLANNING.weighing_rounds, 1 + PLANNING.weighings // work)):
+            load, bound = np.array(costs.free), float(np.array(costs.free) @ weights)
+            for n in nodes:
+                loads = self._loads(n, weights)
+                pick = int(loads.argmin())
+                bound += float(loads[pick])
+                load += self._work[n][pick]
+                for ways in self._inputs[n].values():
+                    load += min((of.work[pick] for of in ways), key=lambda w: float(w @ weights))
+            if bound > value:
+                best, value = weights, bound
+            most = float(load[:count].max())
+            if most <= 0.0:
                 break
-            speed = 1.0 / math.sqrt(turn + 1)
-            grown = [
-                w * math.exp(min(50.0, speed * (t / shared - 1.0))) for w, t in zip(weights[:-1], load, strict=False)
-            ]
-            weights = [*(w / sum(grown) for w in grown), 1.0]
-        return best[:-1]
+            grown = weights[:count] * np.exp((load[:count] / most - 1.0) / np.sqrt(turn + 1.0))
+            weights = np.append(grown / grown.sum(), 0.0)
+        return [float(w) for w in best]
+
+
+def _descendants(successors: tuple[tuple[int, ...], ...]) -> list[set[int]]:
+    """Return all nodes after each node."""
+    found: list[set[int]] = [set() for _ in successors]
+    for node in reversed(range(len(successors))):
+        found[node].update(successors[node], *(found[s] for s in successors[node]))
+    return found
 
 
 def _last(costs: PartitionCosts) -> int | None:

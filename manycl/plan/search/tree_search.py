@@ -8,20 +8,20 @@ the whole tree. Here a node is left out only if nothing below it can be the shor
 - the rest takes too long (``plan/search/search_bounds.py``);
 - the same partitions were placed before, with every parameter in the same place, and no later.
 
-So the answer is that of the whole tree, if the effort suffices. There is first a plan by list scheduling, then better
-ones level by level with the most promising nodes of each, then depth first until one is proven to be the shortest or
-the effort is spent.
+So the answer is that of the whole tree, if the effort suffices. There is first a plan by list scheduling, or the one
+that is most like a plan of another policy, then better ones level by level with the most promising nodes of each, then
+depth first until one is proven to be the shortest or the effort is spent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
-from manycl.plan.plan import ROUNDING
-from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, bring
+from manycl.plan.plan import MERGE, ON_HOST, ROUNDING, Plan
+from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, PricedWay, bring
 from manycl.plan.search.search_bounds import Bounds
 from manycl.plan.tuning import PLANNING
 
@@ -87,19 +87,21 @@ class Tree:
         final = self.final + bounds.final[node][c]
         if node == bounds.last:
             final = 0.0
+        more = 0.0
         if self.status[node] == WAITING:
             load += bounds.load[node][c] - bounds.least[node]
             if load >= limit:
                 return
+            more = bounds.load[node][c] - bounds.final[node][c] - bounds.parts[node][c]  # these transfers come first
         seen: set[PricedPart] = set()
         for part, step in enumerate(choice.steps):
             if not left >> part & 1 or step in seen:
                 continue
             seen.add(step)  # another partition that equals it: either may come first
             end = self.end(node, step)
-            bound = load + bounds.weights[step.device] * (end - self.free[step.device] - step.sure)
+            bound = load - more + bounds.weights[step.device] * (end - self.free[step.device] - step.sure)
             last = max(self.ended[node], end)
-            bound = max(bound, last + bounds.after(node, choice.holds) + final)
+            bound = max(bound, last + bounds.after(node, choice.holds)[-1] + final)
             if bound < limit:
                 found.append(Child(bound, end, node, c, part))
 
@@ -113,18 +115,21 @@ class Tree:
         bounds, free, ready = self._bounds, self.free, self.ready
         if bounds.last is not None and self.status[bounds.last] == DONE:
             return max(free)
-        bound = max(free)
-        least_free = min(free[:-1], default=free[-1])
-        for node, status in enumerate(self.status):
-            if status == WAITING:
-                bound = max(bound, bounds.path(node, ready[node], free, least_free))
+        bound, first = max(free), min([ready[node] for node in self.open], default=0.0)
+        load = self.load + sum([w * (first - f) for w, f in zip(bounds.weights, free, strict=True) if f < first])
+        work = load - self.final
+        waiting = [(ready[node], bounds.begin[node]) for node in self.open if self.status[node] == WAITING]
+        for i, mix in enumerate(PLANNING.mixes if waiting else ()):
+            bound = max(bound, (1.0 - mix) * work + max([mix * at + least[i] for at, least in waiting]))
         for node, (chosen, left) in self.begun.items():
             choice = self._costs.choices[node][chosen]
             for part, step in enumerate(choice.steps):
                 if left >> part & 1:
                     end = max(free[step.device], ready[node]) + step.sure
-                    bound = max(bound, end + bounds.after(node, choice.holds))
-        return max(bound + self.final, self.load)
+                    beside = work - bounds.below[node]
+                    for mix, least in zip(PLANNING.mixes, bounds.after(node, choice.holds), strict=True):
+                        bound = max(bound, mix * end + (1.0 - mix) * beside + least)
+        return max(bound + self.final, load)
 
     def key(self) -> tuple[object, ...]:
         """Return the placed partitions, and the locations of all parameters."""
@@ -132,14 +137,16 @@ class Tree:
 
     def times(self) -> tuple[float, ...]:
         """Return all times that the rest depends on, in an order that :meth:`key` determines."""
-        least_free, host = min(self.free[:-1], default=0.0), self.free[-1]
+        first = min([self.ready[n] for n in self.open], default=0.0)  # nothing can begin before
+        free = [f if f > first else first for f in self.free]
+        least_free, host = min(free[:-1], default=0.0), free[-1]
         on_host, missing = self._on_host, self.missing
         late = [
             max(host if on_host[n] else least_free, self.ready[n])
             for n, status in enumerate(self.status)
             if status != DONE and missing[n] < self._most_missing[n]
         ]
-        return (*self.free, *late, *(self.ended[n] for n in sorted(self.begun)))
+        return (*free, *late, *(self.ended[n] for n in sorted(self.begun)))
 
     def down(self, node: int, c: int, part: int) -> Callable[[], None]:
         """Move to a child; return a function that moves back."""
@@ -152,7 +159,7 @@ class Tree:
         end = max(free, self.ready[node]) + seconds + step.seconds + step.sends
         left = (begun[1] if begun else (1 << len(choice.steps)) - 1) & ~(1 << part)
         if begun is None:
-            self.load += bounds.load[node][c] - bounds.least[node]
+            self.load += bounds.parts[node][c] + bounds.final[node][c] - bounds.least[node]
         self.load += bounds.weights[step.device] * (end - free - step.sure)
         self.free[step.device] = end
         self.ended[node] = max(ended, end)
@@ -217,12 +224,13 @@ class SearchResult(NamedTuple):
     visited: int
 
 
-def search(costs: PartitionCosts, effort: int) -> SearchResult:
+def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = ()) -> SearchResult:
     """Return the shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most,
-    beside those of a plan by list scheduling."""
+    beside those of a plan by list scheduling, and of those most like plans that are ``known``."""
     bounds = Bounds(costs)
     tree = Tree(costs, bounds)
-    best, seconds = _first(tree, costs, bounds)
+    firsts = [_first(tree, costs, bounds), *(_like(tree, costs, plan) for plan in known)]
+    best, seconds = min(firsts, key=lambda found: found[1])
     begin = tree.steps
     for width in PLANNING.widths:
         better = _level_by_level(tree, _below(seconds), width, begin + int(PLANNING.beam * effort))
@@ -311,17 +319,47 @@ def _level_by_level(tree: Tree, limit: float, width: int, most: int) -> tuple[Pa
     return best
 
 
+def _like(tree: Tree, costs: PartitionCosts, plan: Plan) -> tuple[Path, float]:
+    """Return the plan of the tree that is most like another plan: nodes in its order, each in the way that gives every
+    device the most nearly equal part of it."""
+    parts: dict[int, dict[int, float]] = {}
+    for a in plan.assignments:
+        if a.dimension is not MERGE and costs.choices[a.node]:
+            split = costs.problem.splits.get(a.node)
+            of = parts.setdefault(a.node, {})
+            device = costs.host if a.device == ON_HOST else a.device
+            of[device] = of.get(device, 0.0) + (a.groups / split.groups if a.groups and split is not None else 1.0)
+    undo = []
+    for node, wanted in parts.items():
+        choices = costs.choices[node]
+        pick = min(range(len(choices)), key=lambda c: _unlike(choices[c], wanted))
+        undo += [tree.down(node, pick, part) for part in range(len(choices[pick].steps))]
+    found = tuple(tree.path), tree.makespan
+    for back in reversed(undo):
+        back()
+    return found
+
+
+def _unlike(way: PricedWay, wanted: Mapping[int, float]) -> float:
+    """Return the part of a node that a way has on other devices than wanted."""
+    total = sum(part.groups for part in way.way)
+    left = dict(wanted)
+    for step, part in zip(way.steps, way.way, strict=True):
+        left[step.device] = left.get(step.device, 0.0) - (part.groups / total if total else 1.0)
+    return sum(map(abs, left.values()))
+
+
 def _first(tree: Tree, costs: PartitionCosts, bounds: Bounds) -> tuple[Path, float]:
     """Return a plan to begin with: the ready kernel with the longest path to the end comes next, in the way that lets
     the rest end first."""
     undo = []
     while tree.left:
-        node = max(tree.open, key=lambda n: (min(o.seconds + o.after for o in bounds.options[n]), -n))
+        node = max(tree.open, key=lambda n: (bounds.begin[n][-1], -n))
         assert tree.status[node] == WAITING
         best, pick = math.inf, 0
         for c, choice in enumerate(costs.choices[node]):
             backs = [tree.down(node, c, part) for part in range(len(choice.steps))]
-            end = tree.ended[node] + bounds.after(node, choice.holds) + bounds.final[node][c]
+            end = tree.ended[node] + bounds.after(node, choice.holds)[-1] + bounds.final[node][c]
             for back in reversed(backs):
                 back()
             if end < best:

@@ -221,8 +221,7 @@ def test_work_groups_that_are_too_large_for_a_device(queue: mc.Queue) -> None:
     items = 2 * limit
     x, y = queue.array(np.arange(items, dtype=np.int32)), queue.empty(items, np.int32)
     program.affine(queue, (items,), (64,), x, y, 1, 2, device="gpu")
-    with pytest.warns(RuntimeWarning, match=rf"its work-groups \({items},\) have more than {limit} work-items"):
-        assert (y.get() == np.arange(items) + 2).all()
+    assert (y.get() == np.arange(items) + 2).all()
     assert ran(queue) == {"gpu": {("affine", (items,), (64,))}}
 
 

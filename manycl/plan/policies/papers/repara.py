@@ -3,15 +3,19 @@
 "Static partitioning and scheduling of kernels from profiles" (REPARA), Sections 2.1 and 2.2, Algorithms 1 to 5. The
 search counts time as the paper does: a partition's transfers and its run follow one another on its device. Its plan is
 then laid out on the machine's timeline like those of ``mkmd`` and ``balance``: in the order found, each partition on
-its device, only missing bytes moved, transfers beside kernels.
+its device, only missing bytes moved, transfers beside kernels. The search begins with these policies' plans; one of
+them is the answer where it ends first on the timeline, which the paper's model does not know.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from manycl.plan.options import Options, whole
+from manycl.plan.options import Options, one_of, whole
 from manycl.plan.plan import Plan
+from manycl.plan.policies.balance import Balance
+from manycl.plan.policies.papers.mkmd import Mkmd
 from manycl.plan.policies.papers.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
@@ -22,14 +26,15 @@ from manycl.plan.tuning import PLANNING
 
 _EFFORT = whole("effort", PLANNING.tree, 1)
 _RATES = whole("rates", PLANNING.rates, 1, 1000)
+_BESIDE = one_of("beside", "yes", "no")
 
 
 @register("repara")
 class Repara:
-    """REPARA's search, pruned. Options ``effort`` (nodes of the tree to enter) and ``rates`` (equal parts of a kernel's
-    data)."""
+    """REPARA's search, pruned. Options ``effort`` (nodes of the tree to enter), ``rates`` (equal parts of a kernel's
+    data) and ``beside`` (whether plans of other policies count beside the tree's; ``no``: as in the paper)."""
 
-    options = Options("repara", _EFFORT, _RATES)
+    options = Options("repara", _EFFORT, _RATES, _BESIDE)
 
     def plan(self, problem: Problem) -> Plan:
         given = self.options.read(problem.options)
@@ -37,18 +42,20 @@ class Repara:
         timeline = Timeline(problem, table.rows)
         costs = PartitionCosts(problem, timeline.segments)
         used = _enter(costs, given[_RATES])
-        found = search(costs, given[_EFFORT])
+        beside = (Mkmd(), Balance()) if given[_BESIDE] == "yes" else ()
+        others = [policy.plan(replace(problem, options={})) for policy in beside]
+        found = search(costs, given[_EFFORT], others)
         lay_out(timeline, costs, found)
-        return as_plan(
-            problem,
-            timeline,
-            "repara",
-            complete=found.complete,
-            rates=used,
-            model_seconds=found.seconds,
-            bound=found.bound,
-            visited=found.visited,
-        )
+        plan = min([as_plan(problem, timeline, "tree"), *others], key=lambda plan: plan.makespan)
+        told = {
+            "complete": found.complete,
+            "rates": used,
+            "model_seconds": found.seconds,
+            "bound": found.bound,
+            "visited": found.visited,
+            "chosen": plan.policy,
+        }
+        return replace(plan, policy="repara", details=told)
 
 
 def _enter(costs: PartitionCosts, rates: int) -> int:
