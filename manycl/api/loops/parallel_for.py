@@ -25,6 +25,7 @@ from manycl.api.loops.parallel_values import constant, dtype_of, element_of, ide
 from manycl.api.program import Kernel, Program
 from manycl.api.queue import Queue
 from manycl.errors import LaunchError, SourceError
+from manycl.graph.graph import Placement
 from manycl.units import LARGEST
 from manycl.utilities.checked import checked
 from manycl.utilities.kept import MANY
@@ -77,7 +78,7 @@ class ParallelFor:
         space: Space,
         *,
         queue: Queue | None = None,
-        device: str = "",
+        device: str | Placement = "",
         local: Sequence[int] | None = None,
         arguments: Mapping[str, Any] | None = None,
         **named: Any,
@@ -94,7 +95,12 @@ class ParallelFor:
         return self.called(space, queue, device, local, {**named, **(arguments or {})})
 
     def called(
-        self, space: Space, queue: ArrayQueue | None, device: str, local: Sequence[int] | None, given: Mapping[str, Any]
+        self,
+        space: Space,
+        queue: ArrayQueue | None,
+        device: str | Placement,
+        local: Sequence[int] | None,
+        given: Mapping[str, Any],
     ) -> Any:
         """Enqueue a launch as ``__call__`` does, of arguments that have been checked."""
         key = self._key(space, local, given)
@@ -212,7 +218,9 @@ class ParallelFor:
             self._checked[key] = found
         return found
 
-    def _results(self, call: _Call, partial: Sequence[Array] | None, queue: ArrayQueue, lazy: bool, device: str) -> Any:
+    def _results(
+        self, call: _Call, partial: Sequence[Array] | None, queue: ArrayQueue, lazy: bool, device: str | Placement
+    ) -> Any:
         """Return the results of a reduction from those of its blocks (None: there are no points)."""
         found: dict[str, Any] = {}
         for index, r in enumerate(call.form.reduced):
@@ -236,7 +244,7 @@ class _Ready:
         self.names = [*self.arrays, *(name for name, _ in call.form.scalars)]
         self.tail = call.scalars[len(call.values) :]
 
-    def __call__(self, queue: ArrayQueue | None, given: Mapping[str, Any], device: str) -> Any:
+    def __call__(self, queue: ArrayQueue | None, given: Mapping[str, Any], device: str | Placement) -> Any:
         args = [given[name] for name in self.names]
         chosen = args[0].queue if queue is None else queue
         return self.kernel(chosen, self.size, self.group, *args, *self.tail, device=device)
@@ -285,7 +293,7 @@ def parallel_for(  # noqa: PLR0913 (all that can be said of a loop)
     batch: int = 1,
     indices: Sequence[str] = ("i", "j", "k"),
     queue: Queue | None = None,
-    device: str = "",
+    device: str | Placement = "",
     local: Sequence[int] | None = None,
     name: str = "parallel_for",
     arguments: Mapping[str, Any] | None = None,

@@ -20,6 +20,7 @@ from manycl.api.loops.parallel_values import dtype_of, identity_of
 from manycl.api.program import Kernel, Program
 from manycl.api.queue import Queue
 from manycl.errors import LaunchError
+from manycl.graph.graph import Placement
 from manycl.group_range import GROUP
 
 _GROUPS = {1: ((64,), (256,)), 2: ((4, 16), (4, 64)), 3: ((2, 4, 8), (2, 4, 32))}
@@ -126,7 +127,7 @@ def _share(a: AnyArray, b: AnyArray) -> bool:
         return True
 
 
-def folded(r: Reduced, partial: Array, first: Any, queue: ArrayQueue, device: str) -> Array:
+def folded(r: Reduced, partial: Array, first: Any, queue: ArrayQueue, device: str | Placement) -> Array:
     """Return the results of a reduction's blocks, combined with the variable's first value: an array of shape ``()``.
     It has the same bits however the work is divided."""
     dtype = dtype_of(r.element)
