@@ -120,7 +120,7 @@ class PlanningTuning(NamedTuple):
     """Nodes of the tree that are entered, where no option says otherwise."""
     widths: tuple[int, ...] = (1, 8, 32)
     """Nodes of a level that are kept, in one round after another."""
-    mixes: tuple[float, ...] = (0.15, 0.3, 0.5, 1.0)
+    mixes: tuple[float, ...] = (0.1, 0.2, 0.4, 1.0)
     """Weights of paths beside work in its bounds, up to paths alone."""
     beam: float = 0.25
     """The part of the effort for those rounds, at most."""
