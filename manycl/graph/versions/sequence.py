@@ -55,7 +55,14 @@ def sequence_program(
     return SequenceProgram(
         source="\n".join([f"kernels {name} as kernel {kernel.name}", *texts]),
         options=(),
-        kernels={name: replace(kernel, name=name, uses_double=any(s.kernel.uses_double for s in steps))},
+        kernels={
+            name: replace(
+                kernel,
+                name=name,
+                uses_double=any(s.kernel.uses_double for s in steps),
+                extensions=tuple(sorted({word for s in steps for word in s.kernel.extensions})),
+            )
+        },
         path=steps[0].program.path,
         steps=tuple(
             replace(renamed_node(step, keys), versions=(), device="", rank=None, overwrites=()) for step in steps
