@@ -13,6 +13,8 @@ from functools import cache
 from heapq import heappop, heappush
 from typing import NewType
 
+from manycl.errors import DeviceError
+
 HOST = 0
 """Index of the host's memory. A device that shares it has ``memory == HOST``; the others number from 1."""
 HOST_BIT = 1 << HOST
@@ -24,6 +26,7 @@ DeviceIndex = NewType("DeviceIndex", int)
 ALIGNMENT = 4096  # bytes; where parts of allocations may begin: at multiples, on any device that there is
 
 DEVICE_KINDS = ("cpu", "gpu", "accelerator")
+MOST_QUEUES = 64  # for kernels, of one device
 EXTENSIONS = frozenset(("cl_khr_fp16", "cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"))
 """The extensions of which the analysis finds out whether a kernel needs them."""
 NATIVE = "native"
@@ -238,3 +241,24 @@ class Machine:
             links=tuple(replace(x, source=memories[x.source], target=memories[x.target]) for x in links),
             sharing=Sharing(),  # it was measured of all together
         )
+
+
+def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the numbers of queues that a user gives, if they are possible. A name that no device has is a mistake, a
+    kind without a device here is not. Raises DeviceError."""
+    names = [d.name for d in machine.devices]
+    known = {*DEVICE_KINDS, *names, *(n.partition(".")[0] for n in names), *(f"#{n}" for n in range(1, len(names) + 1))}
+    for name, count in wanted.items():
+        if name not in known:
+            raise DeviceError(f"queues of {name}: there is no such device; here are {', '.join(names)}")
+        if not 1 <= count <= MOST_QUEUES:
+            raise DeviceError(f"{name} cannot have {count} command queues", hint=f"from 1 to {MOST_QUEUES}")
+    return wanted
+
+
+def queue_counts(machine: Machine, wanted: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the number of in-order queues of each device: ``wanted`` by the device's name, the name of the device that
+    it is a part of, its place (``#1``: the first), or its kind; else the device's own number."""
+    names = ((d.name, d.name.split(".")[0], f"#{place}", d.kind) for place, d in enumerate(machine.devices, 1))
+    wants = (next((wanted[name] for name in of if name in wanted), None) for of in names)
+    return tuple(d.queues if want is None else want for d, want in zip(machine.devices, wants, strict=True))

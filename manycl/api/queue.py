@@ -22,10 +22,10 @@ from manycl.api.submission import PREPARED, Submission
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
+from manycl.machine import known_counts
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
-from manycl.plan.problem import known_counts
 from manycl.run.graph_cache.learners import Learners
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves, DeviceSlows, How
 from manycl.utilities.checked import checked

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from manycl import flags
 from manycl.applications.application import Application
 from manycl.graph import bounds
-from manycl.machine import HOST, Machine
+from manycl.machine import HOST, Machine, queue_counts
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import History
 from manycl.model.history.measured import on_machine
 from manycl.model.history.store import Store
-from manycl.plan.problem import HANDOVER, Problem, queue_counts
+from manycl.plan.problem import HANDOVER, Problem
 from manycl.plan.splitting import Splits
 from manycl.run.simulation.foresee import directory_of, foreseeing
 

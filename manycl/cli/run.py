@@ -142,7 +142,7 @@ def _check_targets(args: argparse.Namespace, application: Any) -> None:
 
 def _one(runner: Any, args: argparse.Namespace, policy: tuple[str, dict[str, str]], progress: Any) -> Any:
     """One run; a failed one still leaves its trace and chart behind."""
-    from manycl.plan.problem import known_counts
+    from manycl.machine import known_counts
     from manycl.run.engine.engine import RunFailure
 
     try:

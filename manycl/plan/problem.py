@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from manycl.errors import DeviceError, PolicyError
+from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node, Placement, ResultTask
 from manycl.graph.launch import local_bytes
 from manycl.graph.versions.feasible import matches, obstacle, permits, remedy
-from manycl.machine import DEVICE_KINDS, HOST, DeviceIndex, Machine, Routes
+from manycl.machine import HOST, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import LaunchRange
@@ -40,9 +40,6 @@ HANDOVER = 50e-6
 H200)."""
 ENQUEUING = 20e-6
 """Seconds in which the engine decides on a command and enqueues it."""
-
-
-MOST_QUEUES = 64  # for kernels, of one device
 
 
 @dataclass(frozen=True)
@@ -484,24 +481,3 @@ def contents_needed(task: Node) -> tuple[BufferKey, ...]:
         else [*task.reads, *task.writes]
     )
     return tuple(dict.fromkeys(found))
-
-
-def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the numbers of queues that a user gives, if they are possible. A name that no device has is a mistake, a
-    kind without a device here is not. Raises DeviceError."""
-    names = [d.name for d in machine.devices]
-    known = {*DEVICE_KINDS, *names, *(n.partition(".")[0] for n in names)}
-    for name, count in wanted.items():
-        if name not in known:
-            raise DeviceError(f"queues of {name}: there is no such device; here are {', '.join(names)}")
-        if not 1 <= count <= MOST_QUEUES:
-            raise DeviceError(f"{name} cannot have {count} command queues", hint=f"from 1 to {MOST_QUEUES}")
-    return wanted
-
-
-def queue_counts(machine: Machine, wanted: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the number of in-order queues of each device: ``wanted`` by the device's name, the name of the device that
-    it is a part of, its place (``#1``: the first), or its kind; else the device's own number."""
-    names = ((d.name, d.name.split(".")[0], f"#{place}", d.kind) for place, d in enumerate(machine.devices, 1))
-    wants = (next((wanted[name] for name in of if name in wanted), None) for of in names)
-    return tuple(d.queues if want is None else want for d, want in zip(machine.devices, wants, strict=True))

@@ -24,11 +24,10 @@ from manycl.graph.copies import Place
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.signature import Signature, signature
-from manycl.machine import HOST_BIT, DeviceIndex
+from manycl.machine import HOST_BIT, DeviceIndex, queue_counts
 from manycl.model.transfer import LARGE
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
-from manycl.plan.problem import queue_counts
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.engine.divisions import MEASURED
 from manycl.run.engine.result import Result

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from manycl import flags
 from manycl.graph.graph import BufferKey, Graph
+from manycl.machine import queue_counts
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Slowed
 from manycl.plan.plan import Plan, fitted
 from manycl.plan.policy import Policy, find
-from manycl.plan.problem import HANDOVER, Part, Problem, queue_counts
+from manycl.plan.problem import HANDOVER, Part, Problem
 from manycl.plan.rescheduling import on_present
 from manycl.plan.splitting import Splits
 from manycl.run.data.coherence import Directory, places

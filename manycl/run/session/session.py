@@ -18,12 +18,12 @@ from manycl.drivers.survey import is_forked
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
 from manycl.graph.graph import BufferKey, Graph
-from manycl.machine import Machine
+from manycl.machine import Machine, queue_counts
 from manycl.model.history.history import identity, kernel_key
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
-from manycl.plan.problem import Problem, queue_counts
+from manycl.plan.problem import Problem
 from manycl.region import Region
 from manycl.run.data.admission import make_room
 from manycl.run.data.coherence import Directory

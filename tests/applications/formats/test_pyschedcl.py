@@ -17,8 +17,7 @@ from manycl.applications.application import Application
 from manycl.applications.load import load_application
 from manycl.errors import ManyclError, SpecificationError
 from manycl.graph.graph import LocalArg
-from manycl.machine import Device, Machine
-from manycl.plan.problem import queue_counts
+from manycl.machine import Device, Machine, queue_counts
 
 KERNELS = """\
 __kernel void combine(__global float *left, __global float *right, __global float *sum, int n,
