@@ -213,7 +213,10 @@ class Machine:
 
     def owner(self, memory: int) -> DeviceIndex:
         """Return the first device that has a memory."""
-        return next(i for i, d in self.numbered() if d.memory == memory)
+        for index, device in enumerate(self.devices):  # (a loop's every run asks)
+            if device.memory == memory:
+                return DeviceIndex(index)
+        raise ValueError(f"no device has memory {memory}")
 
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)

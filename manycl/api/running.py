@@ -325,15 +325,15 @@ class RunningQueue(Waits):
             enqueued.ended(self)
             return
         batch, policy = enqueued.batch(), self.learners.find(self.policy)
-        results = self._recurring.wanted(wanted, *[place for place, _ in enqueued.reads])
+        read = wanted, *[place for place, _ in enqueued.reads]
 
         def run() -> Result:
             if policy is None or isinstance(policy, str):
-                result = self._recurring.run(batch, policy or self._default, self.queues, self.options, results)
+                result = self._recurring.run(batch, policy or self._default, self.queues, self.options, read)
                 if before is None:
                     self._recurring.took(perf_counter() - max(enqueued.began, self._ended))
                 return result
-            graph = batch.with_results(results).graph()
+            graph = batch.with_results(self._recurring.results(read)).graph()
             result = self.session.run(graph, policy, queues=self.queues, options=self.options)
             return told(policy, result) if learns(policy) else result
 

@@ -66,11 +66,12 @@ class GraphCache:
         self._foreseen: Decision | None = None  # what was decided ahead of time
         self._unread: tuple[float, float] | None = None  # seconds of the last planned run, and of all reads before
 
-    def wanted(self, *places: Place | None) -> tuple[BufferKey, ...]:
+    def results(self, read: Iterable[Place | None]) -> tuple[BufferKey, ...]:
         """Return the buffers that count as results of a graph behind which the host reads some bytes: large ones of
         which it reads all, where that has to be moved."""
-        has_own = self._session.machine.is_spread
-        return tuple([p.buffer.key for p in places if p and has_own and p.nbytes == p.buffer.nbytes >= LARGE])
+        if not self._session.devices.machine.is_spread:
+            return ()
+        return tuple([place.buffer.key for place in read if place and place.nbytes == place.buffer.nbytes >= LARGE])
 
     def run(
         self,
@@ -78,13 +79,16 @@ class GraphCache:
         policy: str,
         queues: Mapping[str, int] | None,
         options: Mapping[str, str] | None,
-        results: Sequence[BufferKey] = (),
+        read: Sequence[Place | None] = (),
     ) -> Result:
-        """Run enqueued commands by the policy of that name. ``results``: buffers that the host reads then; of graphs
-        that were read before, what was read after each run. Raises what ``Session.run`` raises."""
+        """Run enqueued commands by the policy of that name. ``read``: what the host reads then; of graphs that were
+        read before, what was read after each run counts. Raises what ``Session.run`` raises."""
         if self._unread is not None:
             self._note_last(*self._unread)
-        self._note_read()
+        if (last := self._last) is not None and last.may_be_read:
+            self._note_read()
+        else:
+            self._session.buffers.asked.clear()
         session, self._policy = self._session, policy
         if self._version != self._events.version:
             self._look_around()
@@ -94,11 +98,14 @@ class GraphCache:
             is_static = self._static[policy] = _is_static(policy)
         found = signature(batch) if is_static and len(batch.nodes) <= NODES else None
         if found is None:
-            return session.run(batch.with_results(results).graph(), policy, queues=queues, options=options)
+            graph = batch.with_results(self.results(read)).graph()
+            return session.run(graph, policy, queues=queues, options=options)
         keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy, queues, options)
-        result = known.run_batch(batch, found, results)
+        if known.may_be_read:
+            batch = known.with_results(batch, found, lambda: self.results(read))
+        result = known.run_batch(batch, found)
         if not known.runs:
             self._fresh = (*self._fresh, (result.seconds, known.nodes))[-NEWS:]
         result.details[MEASURED] = weakref.ref(known)
@@ -125,7 +132,7 @@ class GraphCache:
     def _note_read(self) -> None:
         """Note what the host has read behind the last run."""
         asked, last = self._session.buffers.asked, self._last
-        if last is not None and self._session.machine.is_spread:
+        if last is not None:
             last.note_read(asked)
         asked.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from operator import is_, itemgetter
 from statistics import median_low
@@ -63,6 +63,8 @@ class RecurringGraph(CachedGraph):
         # buffers, by place, that the host read behind all of its runs, and that are results of the graph
         self._read: frozenset[int] | None = None
         self._results = frozenset[int]()
+        self.may_be_read = self.session.machine.is_spread
+        """Whether it has results, or may have some once more is known of what the host reads."""
         self.ran_on: tuple[BufferKey, ...] = ()
         """The buffers of the last run, in the order of the signature's, where they are known."""
 
@@ -95,23 +97,21 @@ class RecurringGraph(CachedGraph):
             found = frozenset([place for place, key in enumerate(self.ran_on) if key in asked])
             self._read, self.ran_on = found if self._read is None else self._read & found, ()
 
-    def _with_results(self, batch: Batch, of: Signature, wanted: Iterable[BufferKey] = ()) -> Batch:
-        """Return the batch with the results that are expected, or, of a graph that has not run, ``wanted``. With others
-        than before it is another graph: tuning begins anew."""
-        batch = batch.with_results(wanted if self._read is None else [of.keys[place] for place in sorted(self._read)])
+    def with_results(self, batch: Batch, of: Signature, wanted: Callable[[], Iterable[BufferKey]] = tuple) -> Batch:
+        """Return the batch with the results that are expected, or, of a graph that has not run, those that are
+        ``wanted``. With others than before it is another graph: tuning begins anew."""
+        batch = batch.with_results(wanted() if self._read is None else [of.keys[place] for place in sorted(self._read)])
         last = batch.nodes[-1]
         self.session.buffers.brought = {*last.reads} if isinstance(last, ResultTask) else set()
         results = frozenset(map(of.keys.index, self.session.buffers.brought))
         if results != self._results:
             self.graph, self._results = None, results
             self._begin(self._given)
-        self.ran_on = of.keys
+        self.ran_on, self.may_be_read = of.keys, self._read is None or bool(self._read or results)
         return batch
 
-    def run_batch(self, batch: Batch, of: Signature, wanted: Iterable[BufferKey] = ()) -> Result:
-        """Run enqueued commands, which are this graph on the buffers of a signature; ``wanted``: those that the host
-        reads then. Raises what a run raises."""
-        batch = self._with_results(batch, of, wanted)
+    def run_batch(self, batch: Batch, of: Signature) -> Result:
+        """Run enqueued commands, which are this graph on the buffers of a signature. Raises what a run raises."""
         if self.graph is None:
             graph = batch.graph()
             bounds.check(graph)  # later graphs are compared with this one, so it must be within bounds
@@ -148,7 +148,7 @@ class RecurringGraph(CachedGraph):
         """Have a plan made in the background where one is to be tried that takes long to make, after an eager run."""
         if self.thinks and self._tuner.plan is None and self._takes_long and is_worth_planning(self.measured):
             of = signature(run.enqueued) if self._read else None
-            graph = run.graph if of is None else self._with_results(run.enqueued, of).graph()
+            graph = run.graph if of is None else self.with_results(run.enqueued, of).graph()
             self._plan_ahead(graph, run.before)
 
     def took(self, seconds: float) -> None:
@@ -269,8 +269,8 @@ class VariedGraph(RecurringGraph):
             self._seen.popitem(last=False)
         return len(self._seen) > NEWS
 
-    def run_batch(self, batch: Batch, of: Signature, wanted: Iterable[BufferKey] = ()) -> Result:
-        return self._plan(self._with_results(batch, of, wanted).graph())
+    def run_batch(self, batch: Batch, of: Signature) -> Result:
+        return self._plan(batch.graph())
 
     def took(self, seconds: float) -> None:
         super().took(seconds)

@@ -13,12 +13,12 @@ from manycl.machine import HOST_BIT
 from manycl.model import transfer
 from manycl.trace import HostEvent, TransferEvent
 
-COUNT = transfer.LARGE // 2  # of integers: as large as results are that count
+COUNT = transfer.LARGE // 2  # of numbers of four bytes: as large as results are that count
 PROGRAM = """
-kernel void fill(global int *x, global int *y, float n) {
+kernel void fill(global float *x, global float *y, float n) {
     int i = get_global_id(0);
-    x[i] = i + (int)n;
-    y[i] = i - (int)n;
+    x[i] = i + n;
+    y[i] = i - n;
 }
 """
 
@@ -44,12 +44,12 @@ def looped(queue: mc.Queue, reads: list[str], count: int = COUNT) -> list[set[st
     """What came home within each run of a loop, which makes its arrays anew and reads those named."""
     program, found = mc.Program(PROGRAM), []
     for n, names in enumerate(reads):
-        arrays = {name: queue.empty(count, np.int32, name=name) for name in "xy"}
+        arrays = {name: queue.empty(count, np.float32, name=name) for name in "xy"}
         program.fill(queue, (count,), (64,), arrays["x"], arrays["y"], float(n))
         if not names:
             queue.finish()
         for name in names:
-            step = np.arange(count, dtype=np.int32) + (n if name == "x" else -n)
+            step = np.arange(count, dtype=np.float32) + (n if name == "x" else -n)
             assert (arrays[name].get() == step).all()
         moved, has_results = came_home(queue)
         assert has_results == bool(moved)
@@ -65,7 +65,7 @@ def test_a_result_is_given_away_without_a_copy_and_stays_what_it_is(queue: mc.Qu
     """Large results: what the run has brought is the caller's, whatever runs then; it comes again if asked for."""
     count, kept = LARGE, list[np.ndarray]()
     program = mc.Program(PROGRAM)
-    x, y = (queue.empty(count, np.int32, name=name) for name in "xy")
+    x, y = (queue.empty(count, np.float32, name=name) for name in "xy")
     copied: list[int] = []
     for n in range(6):
         program.fill(queue, (count,), (64,), x, y, float(n))
@@ -115,7 +115,7 @@ def test_small_results_come_when_they_are_asked_for(queue: mc.Queue) -> None:
 def test_contents_that_other_commands_change_are_not_results(queue: mc.Queue) -> None:
     """A view is no result; a graph that has run with others behind it is read at the end only."""
     program = mc.Program(PROGRAM)
-    x, y = (queue.empty(COUNT, np.int32, name=name) for name in "xy")
+    x, y = (queue.empty(COUNT, np.float32, name=name) for name in "xy")
     program.fill(queue, (COUNT,), (64,), x, y, 1.0)
     assert x[: COUNT // 2].get()[0] == 1
     assert came_home(queue) == (set(), False)
