@@ -110,10 +110,14 @@ class Placement:
     def __post_init__(self) -> None:
         for name in ("only", "never"):
             given = getattr(self, name)
-            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
-        if self.at_most < 0 or not all(isinstance(word, str) and word for word in (*self.only, *self.never)):
+            words = given if isinstance(given, list | tuple | set | frozenset) else (given,)
+            object.__setattr__(self, name, tuple(words))
+        is_count = isinstance(self.at_most, int) and 0 <= self.at_most <= 1000
+        named = all(isinstance(word, str) and word for word in (*self.only, *self.never))
+        if not is_count or isinstance(self.at_most, bool) or not isinstance(self.prefer, str) or not named:
             raise LaunchError(
-                f"devices cannot be {self!r}", hint="only and never: kinds or names; at_most: a number, 0 for any"
+                "a launch cannot be restricted to these devices",
+                hint="only, never: kinds or names of devices; prefer: one; at_most: a number up to 1000, 0 for any",
             )
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ def test_a_question_that_was_ended_from_outside_is_asked_again() -> None:
 @pytest.mark.parametrize(("again", "asked"), [(True, 3), (False, 1)])
 def test_what_was_not_answered_is_no_truth(again: bool, asked: int) -> None:
     """The kernel cannot be told without isl; a lost answer is asked for again, but not for ever."""
-    source = "kernel void k(global int *d, int n) { int i = get_global_id(0); if (i % 3 < n) d[i * 5 / 2] = 1; }"
+    source = "kernel void k(global int *d, int n) { int i = get_global_id(0); if (i % 3 < n) d[i * 5 / 2] = i; }"
     program = parse_program(source)
     kernel, launch = program.kernels["k"], KnownLaunch((1 << 20,), (64,), (), {1: b"\2\0\0\0"}, {0: 1 << 24})
     alone = LaunchFacts(service._unit(program), kernel, launch)

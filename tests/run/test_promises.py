@@ -34,7 +34,7 @@ kernel void compact(global const float *x, global int *o, int m) {
     int i = get_global_id(0), c = 0; for (int j = 0; j < m; j++) if (x[i * m + j] > 0.5f) o[i * m + c++] = j + 1;
 }
 kernel void resize(global const float *x, global float *o, float s) {
-    int i = get_global_id(0); o[(int)(i * 1.0f)] = x[(int)(i * s)];
+    int i = get_global_id(0); o[convert_int_sat(sqrt(i * (float)i) * 1.0f)] = x[(int)(i * s)];
 }
 kernel void bfs(global const int *ends, global const int *to, global const uchar *front, global const uchar *seen,
                 global uchar *next, global int *cost, global int *over, int n) {

@@ -28,7 +28,7 @@ from manycl.utilities.logs import logger
 
 log = logger(__name__)
 _Bytes = npt.NDArray[np.uint8]
-_FLAG = 4  # bytes of an integer
+_FLAG = np.dtype(np.int32)  # what a merge sets where a promise is broken
 _MOST_GAPS = 64  # the most runs of undefined bytes, which are cleared one by one
 
 
@@ -186,14 +186,16 @@ class MergeSteps:
         touched = {**dict.fromkeys((copy, *old), read), target: written}
         flags = [told] if told is not None and key in cut.division.promised else []
         for flag in flags:
-            touched[flag] = Access(Region.span(0, _FLAG), Region.span(0, _FLAG), False)
+            touched[flag] = Access(Region.span(0, _FLAG.itemsize), Region.span(0, _FLAG.itemsize), False)
         merge = launches_of(cut.division).difference(key, target, copy, old, flags, extent)
         return RangeTask(Step(cut.node, COMBINE, method=method), merge, cut.home.device, cut.home.queue, touched)
 
     def _flag(self, cut: DividedNode, before: list[RangeTask]) -> BufferKey:
         """Return a new buffer that has one integer, and add the task that clears it."""
-        flag = self._temporary(cut.division.launch.writes[0], _FLAG)
-        before.append(self._filled(cut, cut.home, flag, bytes(_FLAG), 0, _FLAG, Reduction.DIFFERENCE.words()))
+        flag = self._temporary(cut.division.launch.writes[0], _FLAG.itemsize)
+        before.append(
+            self._filled(cut, cut.home, flag, bytes(_FLAG.itemsize), 0, _FLAG.itemsize, Reduction.DIFFERENCE.words())
+        )
         return flag
 
     def _looked_at(

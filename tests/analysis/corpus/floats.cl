@@ -19,9 +19,9 @@ kernel void part_of_all(global int *d, global const int *s, float f, int n) {
     if (i < p) d[i] = s[i + p];
 }
 kernel void float_compared(global int *d, float f) { int i = get_global_id(0); if (i * f <= 3.0f && i + 0.5f > f) d[i] = 1; }
-kernel void both_signs(global int *d) { int i = get_global_id(0); d[(int)((i - 8) * 0.5f) + 4] = 1; }
+kernel void both_signs(global int *d) { int i = get_global_id(0); d[(int)((i - 8) * 0.5f) + 4] = i; }
 // odd numbers beyond 2^24 are no floats: two work-items write one element
-kernel void odd_forgotten(global int *d) { int i = get_global_id(0); d[(int)((float)(i + 16777216)) - 16777216] = 1; }
+kernel void odd_forgotten(global int *d) { int i = get_global_id(0); d[(int)((float)(i + 16777216)) - 16777216] = i; }
 kernel void float_pair(global int *d, global const int *s, float f, int w) {
     float2 p = (float2)(get_global_id(0) + 0.25f, get_global_id(1) - 0.25f) * f;
     int2 q = convert_int2(p);

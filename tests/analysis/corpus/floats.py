@@ -23,7 +23,7 @@ CASES = (
     case("divided_by_float", "y", launch(32, 4, o32(32), i32(12), 3.0)),
     case("part_of_all", "y", *(launch(32, 4, o32(32), i32(60), f, 32) for f in (0.5, 0.3)), exact=False),
     case("float_compared", "y", *(launch(32, 4, o32(32), f) for f in (0.25, 0.3)), exact=False),
-    case("both_signs", "n", launch(16, 4, o32(8)), writes="by two groups around 0, with one value"),
+    case("both_signs", "n", launch(16, 4, o32(8))),
     case("odd_forgotten", "n", launch(15, 3, o32(17)), exact=False),
     case("float_pair", "yy", launch((8, 8), (2, 4), o32(64), i32(16), 0.5, 4)),
     case("made_integers", "y", launch(16, 4, o32(16), i32(9))),

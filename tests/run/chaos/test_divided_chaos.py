@@ -55,7 +55,7 @@ kernel void scatter_back(global const int *to, global int *a, global int *b) {
     a[i] = 0;
 }
 kernel void count(global const int *a, global int *bins) { atomic_inc(&bins[a[get_global_id(0)] & 7]); }
-kernel void part(global int *a) { a[get_global_id(0) / 2 + get_global_id(0) % 2] = 1; }
+kernel void part(global int *a) { a[get_global_id(0) / 2 + get_global_id(0) % 2] = get_global_id(0); }
 """)
 DIVISIBLE = [name for name in PROGRAM.kernels if name != "part"]
 

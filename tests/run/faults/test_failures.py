@@ -100,7 +100,7 @@ def test_under_chaos_nothing_counts_on_a_queue_in_which_something_has_failed() -
 def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device with memory of its own, which takes less than it says."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    for asked in ("api.program", "plan.problem"):
+    for asked in ("api.program", "graph.versions.feasible"):
         monkeypatch.setattr(f"manycl.{asked}.beyond", lambda launch, device: "")
     with mc.Queue("cpu/2#0") as queue:
         yield queue

@@ -123,9 +123,9 @@ def test_launches_are_cut_once_whoever_had_their_chunks_before(
 ) -> None:
     lowered: list[Plan | None] = []
 
-    def counted(problem: Problem, plan: Plan | None, *others: Any) -> Lowered:
+    def counted(problem: Problem, plan: Plan | None, *others: Any, **options: Any) -> Lowered:
         lowered.append(plan)
-        return lower(problem, plan, *others)
+        return lower(problem, plan, *others, **options)
 
     monkeypatch.setattr("manycl.run.graph_cache.lowering_cache.lower", counted)
     ends = [GROUPS // 3, GROUPS // 2, GROUPS][-len(run.queue.devices) :]
