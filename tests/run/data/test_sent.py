@@ -46,7 +46,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_loop_that_makes_its_arrays_anew_sends_them_once_they_end_alike(queue: mc.Queue, sent: list[int]) -> None:
     """What the caller writes behind a call changes nothing."""
     left, right = np.zeros(COUNT, np.int32), np.arange(COUNT, dtype=np.int32)
-    for turn in range(2 * host_memory._OFTEN):
+    for turn in range(3 * host_memory._OFTEN):
         left[:] = turn
         x, y, z = queue.array(left), queue.array(right), queue.empty(COUNT, np.int32)
         left[:] = -1
