@@ -450,10 +450,8 @@ class Problem:
             elif node in self.splits:
                 hint = "mkmd_coarse, mkmd and balance run a kernel that may be split in ranges that fit"
         reasons = ", ".join(said) or "there are no devices"
-        called = task.name
-        if isinstance(task, Launch) and task.kernel.name not in called:
-            called += f", kernel {task.kernel.name}"
-        return PolicyError(f"no device can run node {node} ({called}){how}: {reasons}", hint=hint)
+        kernel = f" of kernel {task.kernel.name}" if isinstance(task, Launch) else ""
+        return PolicyError(f"no device can run node {node} ({task.name}){kernel}{how}: {reasons}", hint=hint)
 
     def preferred(self, node: int) -> tuple[DeviceIndex, ...]:
         """Return the indices of the devices that the node prefers where some device matches, else all that are not

@@ -183,7 +183,9 @@ def test_what_does_not_fit_runs_in_ranges(name: str) -> None:
     verify(plan, p.graph, p.machine, p)
     assert simulate(p, plan).makespan == pytest.approx(plan.makespan, rel=0.1)
     assert all(0 < a.groups <= 7 for a in plan.assignments)
-    with pytest.raises(PolicyError, match=r"no device can run node 0 \(n0\) as a whole: cpu0 has too little"):
+    with pytest.raises(
+        PolicyError, match=r"no device can run node 0 \(n0\) of kernel k as a whole: cpu0 has too little"
+    ):
         planned("in_order", p)
     with pytest.raises(
         PolicyError, match=r"not even in ranges: cpu0 has too little memory for its \d+ bytes, gpu1 has too"

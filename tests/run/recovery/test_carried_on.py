@@ -15,7 +15,7 @@ import pytest
 
 import manycl as mc
 from manycl.drivers.driver import DriverError
-from manycl.errors import RunError
+from manycl.errors import ResultError, RunError
 from manycl.run.graph_cache import graph_cache
 from manycl.run.recovery import checkpoints
 from manycl.run.streams.eager_rule import Facts, decide
@@ -147,7 +147,8 @@ def test_what_was_changed_in_place_is_put_back(queue: mc.Queue, monkeypatch: pyt
 
 @pytest.mark.parametrize("is_busy", [True, False], ids=["busy", "idle"])
 def test_repetitions(is_busy: bool, queue: mc.Queue) -> None:
-    """Killed while it does what it did before, and when nobody has noticed yet."""
+    """Killed while it does what it did before, and when nobody has noticed yet. One that is killed behind the end of the
+    run takes the result with it."""
     x, y, z = queue.array(X), queue.zeros(N, np.uint32), queue.zeros(N, np.uint32)
     with queue.prepare() as graph:
         PROGRAM.twice(queue, (N,), (64,), x, y)
@@ -171,7 +172,10 @@ def test_repetitions(is_busy: bool, queue: mc.Queue) -> None:
     graph.run()
     stopped.set()
     killer.join()
-    assert (z.get() == EXPECTED).all()
+    try:
+        assert (z.get() == EXPECTED).all()
+    except (ResultError, RunError):
+        assert is_busy
     graph.run()
     assert (z.get() == EXPECTED).all()
 
