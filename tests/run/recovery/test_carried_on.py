@@ -147,8 +147,8 @@ def test_what_was_changed_in_place_is_put_back(queue: mc.Queue, monkeypatch: pyt
 
 @pytest.mark.parametrize("is_busy", [True, False], ids=["busy", "idle"])
 def test_repetitions(is_busy: bool, queue: mc.Queue) -> None:
-    """Killed while it does what it did before, and when nobody has noticed yet. One that is killed behind the end of the
-    run takes the result with it."""
+    """Killed while it does what it did before, and when nobody has noticed yet. One that is killed behind the end of
+    the run takes the result with it."""
     x, y, z = queue.array(X), queue.zeros(N, np.uint32), queue.zeros(N, np.uint32)
     with queue.prepare() as graph:
         PROGRAM.twice(queue, (N,), (64,), x, y)
