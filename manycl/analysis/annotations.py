@@ -186,7 +186,7 @@ def annotation(
 
 
 def from_environment(kernel: KernelFacts) -> tuple[Annotation, ...]:
-    """What MANYCL_APART promises of every kernel."""
+    """Return the promises of MANYCL_APART about a kernel: ``apart`` for each buffer that it writes."""
     written = (a for a in kernel.arguments if a.kind == "buffer" and a.writes) if flags.apart() else ()
     return tuple(Annotation(a.index, a.name, apart=True) for a in written)
 

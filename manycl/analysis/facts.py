@@ -34,7 +34,7 @@ class ArgumentFacts:
     writes: bool = False
     reason: str = ""
     steers: bool = False
-    """Of a floating-point scalar: what the kernel accesses may depend on its value."""
+    """Whether the accesses of the kernel may depend on the value of this floating-point scalar."""
 
     @property
     def decides(self) -> bool:
@@ -74,7 +74,7 @@ class KernelFacts:
 
     @property
     def needs(self) -> list[str]:
-        """What a device must have to run it: ``double precision``, ``images``, extensions."""
+        """Return the features that a device must have to run the kernel: ``double precision``, ``images``, extensions."""
         images = any(a.kind == "image" for a in self.arguments)
         return [*["double precision"] * self.uses_double, *["images"] * images, *self.extensions]
 

@@ -71,7 +71,7 @@ class MemoryAccess:
 
 
 def _told(part: Expr) -> Expr:
-    """What holds if a condition does, without the unknown values in it."""
+    """Return a condition without unknown values that holds wherever the given one does."""
     return less(_end(part.args[0], 1), _end(part.args[1], -1)) if part.op == "lt" else ONE
 
 

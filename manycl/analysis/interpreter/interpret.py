@@ -291,7 +291,7 @@ def _followed(run: _AbstractRun) -> KernelSummary:
 
 
 _ORDERING = rb"\bvolatile\b|mem_fence\s*\(|atomic_work_item_fence"
-"""What orders accesses of different work-groups, beside atomic operations."""
+"""A pattern of the source text that may order accesses of different work-groups, beside atomic operations."""
 _ATOMICS = rb"\batom"
 
 

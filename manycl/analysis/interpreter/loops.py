@@ -280,7 +280,7 @@ class Loops(LoopParts):
         return ControlState(path, env)
 
     def jumps(self) -> dict[str, int]:
-        """How many states are on their way to each label."""
+        """Return the number of states that wait at each label for the jumps to it to join."""
         return {label: len(states) for label, states in self.frames[-1].jumps.items()}
 
     def jump_back(self, jumps: dict[str, int]) -> None:

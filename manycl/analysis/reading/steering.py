@@ -1,4 +1,4 @@
-"""Which floating-point arguments of a kernel decide what it accesses: those that become integers or are compared,
+"""Finds the floating-point arguments of a kernel that decide its accesses: those that become integers or are compared,
 without having been computed with data."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def steering(unit: Unit, kernel: Function, functions: Iterable[Function]) -> fro
 
 
 class _Flow:
-    """What variables are made of, whatever the order of statements."""
+    """The flow of values between the variables of a kernel, without the order of its statements."""
 
     def __init__(self, unit: Unit, kernel: Function, functions: list[Function]) -> None:
         self._unit, self._functions = unit, functions
@@ -52,7 +52,7 @@ class _Flow:
         return None if target is None else self._unit.functions.get(target.ref)
 
     def uses(self) -> Iterable[Node]:
-        """What makes an integer or a condition of floating-point numbers."""
+        """Yield the expressions that turn floating-point numbers into integers or conditions."""
         for function in self._functions:
             for node in function.nodes:
                 made_integer = node.type.kind in ("int", "bool", "vector") and not _is_floating(node.type)

@@ -143,7 +143,7 @@ class Unit:
 
 
 def callee(node: Node) -> Node | None:
-    """What a call names."""
+    """Return the expression that a call names its function by."""
     target = node.children[0] if node.children else None
     while target is not None and target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
         target = target.children[0]

@@ -255,7 +255,7 @@ def _over(number: Real, bottom: int) -> Real:
 
 
 def _atoms(number: Real) -> list[tuple[Expr, int, int]]:
-    """What ``top`` is the sum of: expressions, how often each, and the most that they may be."""
+    """Return the terms of which ``top`` is the sum: expression, factor, and the largest value of each."""
     top = number.top
     terms = list(zip(top.args, top.terms, strict=True)) if top.op == "sum" else []
     terms += [(x.ONE, top.value)] if top.op in ("sum", "const") else [(top, 1)]
