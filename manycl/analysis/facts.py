@@ -74,7 +74,7 @@ class KernelFacts:
 
     @property
     def needs(self) -> list[str]:
-        """Return the features that a device must have to run the kernel: ``double precision``, ``images``, extensions."""
+        """Return the features that a device needs to run the kernel: ``double precision``, ``images``, extensions."""
         images = any(a.kind == "image" for a in self.arguments)
         return [*["double precision"] * self.uses_double, *["images"] * images, *self.extensions]
 

@@ -384,7 +384,7 @@ class Calls(Expressions):
         return Vector(tuple(self.integral(handler, list(row), lane) for row in zip(*columns, strict=True)))
 
     def of_floats(self, name: str, values: list[Cell], type_: CType) -> Cell:
-        """Return the value of a call of a built-in function on floating-point numbers; unknown where it is not followed."""
+        """Return the value of a built-in function of floating-point numbers; unknown where it is not followed."""
         handler = real.FUNCTIONS.get(name)
         if handler is None or type_.base not in FOLLOWED:
             return self.fresh_of(type_, f"{name} of floating-point numbers, line {self.line()}")
