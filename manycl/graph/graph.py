@@ -292,6 +292,15 @@ class Graph:
         return {key: node for node, task in enumerate(self.nodes) for key in task.writes}
 
     @cached_property
+    def in_pieces(self) -> Mapping[BufferKey, int]:
+        """The bytes of all pieces of each buffer that is cut into some."""
+        found: dict[BufferKey, int] = {}
+        for piece in self.buffers.values():
+            if isinstance(piece, Piece):
+                found[piece.whole] = found.get(piece.whole, 0) + piece.nbytes
+        return found
+
+    @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         return tuple((p, n) for n, before in enumerate(self.predecessors) for p in before)
 
