@@ -292,13 +292,16 @@ class Graph:
         return {key: node for node, task in enumerate(self.nodes) for key in task.writes}
 
     @cached_property
-    def in_pieces(self) -> Mapping[BufferKey, int]:
-        """The bytes of all pieces of each buffer that is cut into some."""
-        found: dict[BufferKey, int] = {}
-        for piece in self.buffers.values():
-            if isinstance(piece, Piece):
-                found[piece.whole] = found.get(piece.whole, 0) + piece.nbytes
-        return found
+    def brought_home(self) -> frozenset[BufferKey]:
+        """The results that no other node reads once they have been written last."""
+        last, found = self.last_writers, set[BufferKey]()
+        for task in self.nodes:
+            if isinstance(task, ResultTask):
+                found.update(task.reads)
+        for node, task in enumerate(self.nodes):
+            if not isinstance(task, ResultTask):
+                found.difference_update([key for key in task.reads if last.get(key, -1) < node])
+        return frozenset(found)
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,6 @@ from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
 from manycl.errors import RunError
 from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.model.transfer import LARGE
 from manycl.region import Box, union
 from manycl.run.commands.backend import FIRST, UPLOADS, Copy, TransferQueue
 from manycl.run.data.memory import Memory
@@ -94,10 +93,7 @@ class TransferLanes:
         """Return where a transfer finds a buffer."""
         if copy.source > HOST:
             return self._store(copy, moved.key, copy.source, copy.source_store)
-        nbytes = self._nbytes(moved)
-        if nbytes is not None and nbytes >= LARGE:  # the others of its pieces will come, too
-            nbytes = self._graph.in_pieces.get(moved.key, nbytes)
-        return self._memory.upload_source(moved.key, copy.device, nbytes)
+        return self._memory.upload_source(moved.key, copy.device, self._nbytes(moved))
 
     def _store(self, copy: Copy, key: BufferKey, memory: int, store: BufferKey | None) -> End:
         """Return a buffer, or a window of it, in the memory of a device."""
