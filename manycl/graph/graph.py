@@ -240,7 +240,9 @@ class FillTask(MemoryTask):
 
 DeviceTask = Launch | CopyTask | FillTask
 """What runs on a device, in one of its queues."""
-_NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (Launch, CopyTask, FillTask)}
+_NAMES: Mapping[type[Node], tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind)) for kind in (Launch, CopyTask, FillTask, ResultTask)
+}
 Node = DeviceTask | HostTask
 
 
@@ -361,7 +363,6 @@ def same_graph(one: Graph, other: Graph) -> bool:
 
 def _same(one: Node, other: Node) -> bool:
     return one is other or (
-        not isinstance(one, HostTask)
-        and type(one) is type(other)
+        type(one) is type(other) is not HostTask  # (a host function may do something else)
         and all(getattr(one, name) == getattr(other, name) for name in _NAMES[type(one)])
     )
