@@ -217,14 +217,6 @@ class AdaptationTuning(NamedTuple):
     work-groups for each of its compute units."""
     strange: float = 0.04
     """The part by which a time is off that is not believed."""
-    trust: float = 0.02
-    """The least change of a share, as a part of it, from which Broyden's method learns."""
-    astray: float = 2.5
-    """The factor between a share and F's from which Broyden's method begins anew."""
-    turned: float = 0.1
-    """The least change of f along a step, as a part of the step, from which the method learns."""
-    damped: float = 0.25
-    """The part of one of its steps that is tried, by halves, where the step is predicted to gain nothing."""
 
     # whether a family is divided
     worth: float = 0.05
