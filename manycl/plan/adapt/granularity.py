@@ -253,7 +253,7 @@ def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
     if then.shares == g.shares or not measured or drifts(g.history, g.workload):
         return then
     begins = not g.changes or g.turn - g.since >= ADAPT.patience or news(g.history)
-    if begins or g.changes < ADAPT.changes:
+    if begins or g.changes < ADAPT.window:
         return replace(then, changes=1, since=g.turn) if begins else replace(then, changes=g.changes + 1)
     best = min(g.history, key=lambda run: max(run.seconds))
     mine = min((max(run.seconds) for run in g.history if run.cuts == cuts(g)), default=math.inf)
@@ -269,7 +269,7 @@ def _wished(g: Granularity, *, measured: bool) -> Granularity:
     if _cuts(shares) in tried and cuts(g) in tried:
         best = min(tried.values(), key=lambda run: max(run.seconds))
         mine = [max(run.seconds) for run in g.history if run.cuts == cuts(g)]
-        if max(best.seconds) < (1.0 - ADAPT.unforeseen) * min(mine):
+        if max(best.seconds) < (1.0 - ADAPT.noisy_band) * min(mine):
             if len(mine) == 1 and measured:  # it may have been disturbed, and is repeated
                 return replace(g, settled=False)
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
@@ -280,7 +280,7 @@ def _wished(g: Granularity, *, measured: bool) -> Granularity:
         return replace(g, settled=bool(g.history) and not g.workload.drifting)
     if no_better(g.history, cuts(g), _cuts(shares), band):
         return replace(g, settled=True)
-    if 0 < g.turn <= ADAPT.warming and then > (1.0 - ADAPT.noisy_band) * now:
+    if g.turn == 1 and then > (1.0 - ADAPT.noisy_band) * now:
         return replace(g, settled=False)  # the next executions tell
     return replace(g, shares=shares, settled=False)
 
@@ -313,7 +313,7 @@ def _compared(g: Granularity) -> Granularity:
     if not (whole and g.divided and any(g.prior.narrow)):
         return g
     bends = tuple(min(b, -1e-3) if n else 0.0 for b, n in zip(g.workload.bends, g.prior.narrow, strict=True))
-    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=ADAPT.compared_doubt))
+    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=ADAPT.bend))
 
 
 # whole groups
