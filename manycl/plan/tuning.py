@@ -153,7 +153,7 @@ class AdaptationTuning(NamedTuple):
     uncounted: float = 0.8
     """Doubt of a group's cost, where nothing is known of it."""
     unknown: float = 2.0
-    """Doubt of the ratio between the rates of devices of which nothing is known, and of all rates together."""
+    """Doubt of the ratio between the rates of devices of which nothing is known."""
     bend: float = 0.15
     """Doubt of the bend of a device's time as a function of its groups, also where a device that the launch does not
     fill has run all of them and part of them."""

@@ -272,7 +272,7 @@ def _precision(
     out = np.zeros((size, size))
     out[:cells, :cells] = _stiffness(cells, doubt)
     rates = slice(cells, cells + devices)
-    out[rates, rates] = np.linalg.inv(ADAPT.unknown**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
+    out[rates, rates] = (np.eye(devices) - 1.0 / devices) / rate_doubt**2  # nothing is known of all rates together
     bends = slice(cells + devices, size - devices)
     out[bends, bends] = np.linalg.inv(ADAPT.bend**2 * np.eye(devices) + bend_doubt**2 * np.outer(narrow, narrow))
     drifts = np.arange(size - devices, size)

@@ -34,8 +34,8 @@ from manycl.run.engine.result import Result
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.eager_rule import NEWS, Decision, Facts, decide, gains_nothing
-from manycl.utilities.kept import FEW
+from manycl.run.streams.eager_rule import Decision, Facts, decide, gains_nothing
+from manycl.utilities.kept import ENOUGH, FEW
 
 if TYPE_CHECKING:
     from manycl.run.streams.eager_stream import EagerStream
@@ -107,7 +107,7 @@ class GraphCache:
             batch = known.with_results(batch, found, lambda: self.results(read))
         result = known.run_batch(batch, found)
         if not known.runs:
-            self._fresh = (*self._fresh, (result.seconds, known.nodes))[-NEWS:]
+            self._fresh = (*self._fresh, (result.seconds, known.nodes))[-ENOUGH:]
         result.details[MEASURED] = weakref.ref(known)
         return result
 
@@ -231,7 +231,7 @@ class GraphCache:
                 known.ran_on = found.keys
         if known is not None:
             if is_new := not known.runs:
-                self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]
+                self._fresh = (*self._fresh, (seconds, known.nodes))[-ENOUGH:]
             known.ran_eagerly(run, seconds)
             run.known = weakref.ref(known)
             if self._demanded or not gains_nothing(known.quickest, is_new):

@@ -22,7 +22,7 @@ from manycl.run.engine.trial import Fallback
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph, gains_nothing, is_worth_planning
+from manycl.run.streams.eager_rule import RECENT, WORTH, Decision, MeasuredGraph, gains_nothing, is_worth_planning
 from manycl.run.streams.stream_state import Given
 from manycl.utilities.kept import ENOUGH, MANY
 
@@ -267,7 +267,7 @@ class VariedGraph(RecurringGraph):
         self._seen[scalars] = None
         if len(self._seen) > MANY:
             self._seen.popitem(last=False)
-        return len(self._seen) > NEWS
+        return len(self._seen) > ENOUGH
 
     def run_batch(self, batch: Batch, of: Signature) -> Result:
         return self._plan(batch.graph())
