@@ -13,7 +13,6 @@ from manycl.analysis.reading.options import read_options
 from manycl.cli import options
 from manycl.errors import LaunchError, ManyclError
 from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, split_list, suggest
-from manycl.graph.launch import INTEGERS, TYPES, scalar_bytes
 from manycl.group_range import GroupRange
 from manycl.report.charts.drawing import check_drawable
 
@@ -194,6 +193,8 @@ def _check_names(kernel: KernelFacts, given: Mapping[str, str]) -> None:
 
 def _scalars(kernel: KernelFacts, given: Mapping[str, str]) -> tuple[dict[str, Number], dict[int, bytes]]:
     """Values by name, for the sizes of buffers, and bytes by index."""
+    from manycl.graph.launch import INTEGERS
+
     scope: dict[str, Number] = {}
     data: dict[int, bytes] = {}
     for argument in kernel.arguments:
@@ -214,6 +215,8 @@ def _scalars(kernel: KernelFacts, given: Mapping[str, str]) -> tuple[dict[str, N
 
 def _packed(argument: ArgumentFacts, text: str, scope: Mapping[str, Number]) -> tuple[bytes, Number | None]:
     """The bytes of a scalar argument, and its value where it is one number."""
+    from manycl.graph.launch import INTEGERS, TYPES, scalar_bytes
+
     what = f"--arg {argument.name}={text}"
     if argument.base not in TYPES:
         try:
