@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from operator import itemgetter
 from sys import getrefcount
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ log = logger(__name__)
 ROOM = 256 << 20
 """Bytes of new arrays since the queue was last waited for, after which it checks whether most of them are kept alive
 only by commands that are enqueued; more where all memories are large."""
+_PLACE = itemgetter(0)  # of a read
 _ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them
 
 
@@ -267,8 +269,9 @@ class RunningQueue(Waits):
         """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are
         ``wanted`` on the host. Raises what went wrong."""
         self.session.devices.refuse_host_functions()  # the run that they are part of would be waited for
-        self.refuse_while_preparing()
-        if self.is_running_here:
+        if self.preparing:
+            self.refuse_while_preparing()
+        if self._runner and self.is_running_here:
             raise RunError(
                 "a result is asked for in the middle of a run, by the thread whose run it is: by a policy, a signal"
                 " handler, or a finalizer that garbage collection has called",
@@ -324,25 +327,22 @@ class RunningQueue(Waits):
             enqueued.read(self.session.buffers)
             enqueued.ended(self)
             return
-        batch, policy = enqueued.batch(), self.learners.find(self.policy)
-        read = wanted, *[place for place, _ in enqueued.reads]
+        batch, policy = enqueued.batch(), self.learners.find(self._policy)
+        read = wanted, *map(_PLACE, enqueued.reads)
 
         def run() -> Result:
             if policy is None or isinstance(policy, str):
                 result = self._recurring.run(batch, policy or self._default, self.queues, self.options, read)
                 if before is None:
                     self._recurring.took(perf_counter() - max(enqueued.began, self._ended))
-                return result
-            graph = batch.with_results(self._recurring.results(read)).graph()
-            result = self.session.run(graph, policy, queues=self.queues, options=self.options)
-            return told(policy, result) if learns(policy) else result
-
-        def run_and_read() -> Result:
-            result = run()
+            else:
+                graph = batch.with_results(self._recurring.results(read)).graph()
+                result = self.session.run(graph, policy, queues=self.queues, options=self.options)
+                result = told(policy, result) if learns(policy) else result
             enqueued.read(self.session.buffers)
             return result if enqueued.decision is None else _explained(result, enqueued.decision)
 
-        self.keep(run_and_read, enqueued)
+        self.keep(run, enqueued)
         self._is_followed, self._ended = enqueued.is_stretch, perf_counter()
 
     def _fail_all(self, error: BaseException) -> None:

@@ -85,10 +85,7 @@ class GraphCache:
         read before, what was read after each run counts. Raises what ``Session.run`` raises."""
         if self._unread is not None:
             self._note_last(*self._unread)
-        if (last := self._last) is not None and last.may_be_read:
-            self._note_read()
-        else:
-            self._session.buffers.asked.clear()
+        self._note_read()
         session, self._policy = self._session, policy
         if self._version != self._events.version:
             self._look_around()
@@ -131,10 +128,9 @@ class GraphCache:
 
     def _note_read(self) -> None:
         """Note what the host has read behind the last run."""
-        asked, last = self._session.buffers.asked, self._last
-        if last is not None:
-            last.note_read(asked)
-        asked.clear()
+        if self._last is not None and self._last.may_be_read:
+            self._last.note_read()
+        self._session.buffers.asked.clear()
 
     def next(self, policy: str, first: DeviceTask | None = None) -> Decision:
         """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from operator import is_, itemgetter
 from statistics import median_low
 
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch, ResultTask, ndrange
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch, ndrange, results_of
 from manycl.graph.signature import Signature, signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
@@ -60,13 +60,9 @@ class RecurringGraph(CachedGraph):
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._is_trial = False  # whether the slower way is tried again
         self._answer: Plan | None = None  # the plan of the last planned run
-        # buffers, by place, that the host read behind all of its runs, and that are results of the graph
-        self._read: frozenset[int] | None = None
-        self._results = frozenset[int]()
+        self._results = frozenset[int]()  # buffers, by place, that are results of the graph
         self.may_be_read = self.session.machine.is_spread
         """Whether it has results, or may have some once more is known of what the host reads."""
-        self.ran_on: tuple[BufferKey, ...] = ()
-        """The buffers of the last run, in the order of the signature's, where they are known."""
 
     def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
         super()._begin(given, former)
@@ -90,24 +86,16 @@ class RecurringGraph(CachedGraph):
         to wait."""
         return any(is_long(device, self.latest) for device in machine.devices)
 
-    def note_read(self, asked: Collection[BufferKey]) -> None:
-        """Note the buffers that the host has read behind the last run: those that it has read behind all runs so far
-        are expected to be read again."""
-        if self.ran_on:
-            found = frozenset([place for place, key in enumerate(self.ran_on) if key in asked])
-            self._read, self.ran_on = found if self._read is None else self._read & found, ()
-
     def with_results(self, batch: Batch, of: Signature, wanted: Callable[[], Iterable[BufferKey]] = tuple) -> Batch:
         """Return the batch with the results that are expected, or, of a graph that has not run, those that are
         ``wanted``. With others than before it is another graph: tuning begins anew."""
         batch = batch.with_results(wanted() if self._read is None else [of.keys[place] for place in sorted(self._read)])
-        last = batch.nodes[-1]
-        self.session.buffers.brought = {*last.reads} if isinstance(last, ResultTask) else set()
-        results = frozenset(map(of.keys.index, self.session.buffers.brought))
+        results = frozenset(map(of.keys.index, results_of(batch.nodes)))
         if results != self._results:
             self.graph, self._results = None, results
-            self._begin(self._given)
-        self.ran_on, self.may_be_read = of.keys, self._read is None or bool(self._read or results)
+            self._begin()
+        self._runs_on(batch.nodes, of.keys)
+        self.may_be_read = self._read is None or bool(self._read or results)
         return batch
 
     def run_batch(self, batch: Batch, of: Signature) -> Result:
@@ -121,7 +109,7 @@ class RecurringGraph(CachedGraph):
             if of.scalars != self.signature.scalars:
                 bounds.check(graph)
         self.ran = None
-        if self.interest.is_done:
+        if self.interest.is_done and not self.is_looked_at:
             self.examine()
         return self.run_as(graph, of)
 

@@ -210,7 +210,7 @@ class Lowered:
 
     def fits(self, directory: Directory) -> bool:
         """Return whether the steps would be the same in the directory's present state."""
-        if not all(promise.is_current for promise in self.promised):
+        if self.promised and not all(promise.is_current for promise in self.promised):
             return False
         for key, (along, where) in self.state.items():
             parts = directory.parts.get(key, ())

@@ -182,7 +182,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
         monkeypatch.setattr(module, "examine", lambda devices, directory: examined.append(devices))
     monkeypatch.setattr(session_module, "execute", fails)
     monkeypatch.setattr(kept_module, "again", fails)
-    monkeypatch.setattr(session.backend, "fetch", fails)
+    monkeypatch.setattr(session.backend, "move", fails)
     tidied: list[int] = []
     monkeypatch.setattr(session.backend.memory, "tidy", lambda: tidied.append(1))
     runs = [
