@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array
-from manycl.api.running import RunningQueue
 from manycl.api.submission import PREPARED, Submission
+from manycl.api.waits import WaitingQueue
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferKey, Graph, Node
 from manycl.plan.plan import Plan
@@ -160,7 +160,7 @@ class Prepared:
         return Repetitions(tuple(seconds), False)
 
 
-class CollectingQueue(RunningQueue):
+class CollectingQueue(WaitingQueue):
     """The part of a queue that collects what a thread enqueues, without running it."""
 
     __slots__ = ("_made",)  # compiled code reads it

@@ -85,7 +85,6 @@ def again(
     backend: Backend,
     directory: Directory,
     *,
-    name: str = "",
     setup: Setup = PLAIN,
     observers: Sequence[Observer] = (),
     watch: EventMonitor | None = None,
@@ -105,7 +104,7 @@ def again(
         result = shortest(playback) if shortest is not None else None
         if result is None:
             subject = Subject(script.problem, script.lowered, directory.valid)
-            result = _Play(subject, playback, backend, name, observers, watch).result()
+            result = _Play(subject, playback, backend, script.plan.policy, observers, watch).result()
         return result
     finally:
         directory.close(script.lowered.cut, script.lowered.joined, script.lowered.own)

@@ -122,7 +122,7 @@ class Executor:
         if joined is None:
             joined = {}
             self._joined.append((weakref.ref(graph), joined))
-        self._moves = TransferLanes(run, graph, self.memory, self.kept, self.lanes, run.record, run.events, joined)
+        self._moves = TransferLanes(run, self.memory, self.kept, joined)
         return run.number
 
     def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:

@@ -6,30 +6,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
 from manycl.errors import RunError
-from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
+from manycl.graph.graph import BufferKey, CopyTask, FillTask, Piece
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.region import NOTHING, Box, Region, union
 from manycl.run.commands.backend import FIRST, UPLOADS, Copy, TransferQueue
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
-from manycl.run.executor.record import RunRecord, Transferred
+from manycl.run.executor.record import Transferred
+from manycl.run.executor.run_state import RunState
 from manycl.run.recovery.undo_log import KeptCopies
 
 _MEMORY = attrgetter("memory")
-
-
-class Running(Protocol):
-    """The run that transfers belong to."""
-
-    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
-        """Report the commands that an event stands for when it is complete."""
-
-    def fail(self, token: int, error: object) -> None:
-        """Report that a command failed, and stop the run."""
 
 
 class Moved(NamedTuple):
@@ -40,28 +31,15 @@ class Moved(NamedTuple):
 
 
 class TransferLanes:
-    """The transfers of a run, on the lanes of its devices. ``events``: of the run's commands, by token. ``joined``: the
-    rows to move, by pieces of the graph (the same for all its runs)."""
+    """The transfers of a run, on the lanes of its devices. ``joined``: the rows to move, by pieces of the graph (the
+    same for all its runs)."""
 
     def __init__(
-        self,
-        run: Running,
-        graph: Graph,
-        memory: Memory,
-        kept: KeptCopies,
-        lanes: Sequence[Lanes],
-        record: RunRecord,
-        events: dict[int, Event],
-        joined: dict[tuple[BufferKey, ...], Moved],
+        self, run: RunState, memory: Memory, kept: KeptCopies, joined: dict[tuple[BufferKey, ...], Moved]
     ) -> None:
-        self._run = run
-        self._graph = graph
-        self._windows = graph.windows
-        self._memory = memory
-        self._kept = kept
-        self._lanes = lanes
-        self._record = record
-        self._events = events
+        self._run, self._graph, self._windows = run, run.graph, run.graph.windows
+        self._memory, self._kept = memory, kept
+        self._lanes, self._record, self._events = run.lanes, run.record, run.events
         self._joined = joined
 
     def transfer(self, commands: Sequence[Copy]) -> None:

@@ -31,6 +31,7 @@ from manycl.run.graph_cache.autotuner import PLANNED_RUNS, TRIAL_SHARE, Autotune
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.kept_commands import KeptCommands, KeptShares
 from manycl.run.graph_cache.learners import Learners, told
+from manycl.run.session.problem_builder import RunRequest
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_rule import gains_nothing
 from manycl.utilities.kept import FEW, PLANS
@@ -251,9 +252,9 @@ class CachedGraph:
         if self._is_asked_ahead:
             return
         self._is_asked_ahead, tuner = True, self._tuner
-        asked = self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival, directory()
+        wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival)
         # (not to ``self``: a session that is dropped ends its planning)
-        self.session.plan_ahead(graph, *asked, then=partial(setattr, tuner, "ahead"))
+        self.session.plan_ahead(graph, wanted, directory(), partial(setattr, tuner, "ahead"))
 
     def fallback(self, graph: Graph) -> Fallback | None:
         """Return the fastest plan so far, if another one is tried."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from operator import is_, itemgetter
 from statistics import median_low
+from typing import Any
 
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
@@ -45,8 +46,7 @@ class RecurringGraph(CachedGraph):
         # of auto's plans the first that counts is made when kernels were measured, of others' the second
         free = 2 if thinks and policy != "auto" else 1
         super().__init__(session, None, policy, queues=queues, options=options, is_asked=thinks, free=free)
-        self.thinks = thinks  # whether there is anything to choose
-        self.nodes = nodes
+        self.nodes, self.thinks = nodes, thinks  # and whether there is anything to choose
         self.signature = of
         self.then: weakref.ref[RecurringGraph] | None = None  # the graph that came next
         self.stays = False  # whether no device can be given all of it
@@ -236,16 +236,8 @@ class VariedGraph(RecurringGraph):
     first ones are cached one by one. Later ones that have not been seen before are cached together: planned anew each
     time, or run eagerly, whichever takes less."""
 
-    def __init__(
-        self,
-        session: Session,
-        nodes: int,
-        of: Signature,
-        policy: str,
-        queues: Mapping[str, int] | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(session, nodes, of, policy, queues, options, thinks=False)
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
 
     def is_first(self, scalars: Hashable) -> bool:
