@@ -22,7 +22,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
-from manycl.run.lowering.ranges import launches_of, merge_of
+from manycl.run.lowering.ranges import CopyMerge, launches_of, merge_of
 from manycl.run.lowering.steps import CHECK, CLEAR, COMBINE, COPY, Step
 from manycl.utilities.logs import logger
 
@@ -106,7 +106,7 @@ class MergeSteps:
         ordered = [k for k in division.launch.writes if k in keys]
         before: list[RangeTask] = []
         partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
-        merges: list[tuple[BufferKey, BufferKey, list[BufferKey], tuple[int, int]]] = []
+        merges: list[CopyMerge] = []
         operations = {k: made.operation for k, made in division.operations.items()}
         methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in ordered}
         for k in ordered:
@@ -123,11 +123,11 @@ class MergeSteps:
                     changed = union(x[k].writes for x, at in zip(cut.found, cut.memories, strict=True) if at == m)
                     extent = (changed or Region.span(*division.extent(k))).hull
                     before.append(self._filled(cut, a, copy, merge_of(division, k).neutral, *extent, method))
-                merges.append((k, copy, old, extent))
+                merges.append(CopyMerge(k, k, copy, old, extent))
         method = ", ".join(dict.fromkeys(methods[k] for k in ordered))
         drafts = self._ranges(cut, method, partial)
         told = self._flag(cut, before) if division.promised.intersection(keys) else None
-        after = [self._merged(cut, k, k, copy, old, told, extent, methods[k]) for k, copy, old, extent in merges]
+        after = [self._merged(cut, of, told, methods[of.key]) for of in merges]
         if told is not None:
             after.append(self._looked_at(cut, told, {}, _conflict))
         return _rounds(before, drafts, after)
@@ -162,32 +162,21 @@ class MergeSteps:
         for k, (target, extent) in merged.items():
             old, flag = ([], None) if k in division.operations else ([k], told)
             for of in copies.values():
-                after.append(self._merged(cut, k, target, of[k], old, flag, extent, method))
+                after.append(self._merged(cut, CopyMerge(k, target, of[k], old, extent), flag, method))
         whole = run_as(task, home.version) if task.versions else task
         after.append(RangeTask(check, whole, home.device, home.queue, access_of(whole, self.sizes)))
         after.append(self._looked_at(cut, told, merged, _difference))
         return [replace(draft, round=number) for number, draft in enumerate([*before, *after])]
 
-    def _merged(
-        self,
-        cut: DividedNode,
-        key: BufferKey,
-        target: BufferKey,
-        copy: BufferKey,
-        old: Sequence[BufferKey],
-        told: BufferKey | None,
-        extent: tuple[int, int],
-        method: str,
-    ) -> RangeTask:
-        """Return a task that does to ``target`` what was done to a copy of buffer ``key``, and sets the flag ``told``
-        where both were changed."""
-        everything = Region.span(*extent)
+    def _merged(self, cut: DividedNode, of: CopyMerge, told: BufferKey | None, method: str) -> RangeTask:
+        """Return a task that merges a copy, and sets the flag ``told`` where it and the target were changed."""
+        everything = Region.span(*of.extent)
         read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)
-        touched = {**dict.fromkeys((copy, *old), read), target: written}
-        flags = [told] if told is not None and key in cut.division.promised else []
+        touched = {**dict.fromkeys((of.copy, *of.old), read), of.target: written}
+        flags = [told] if told is not None and of.key in cut.division.promised else []
         for flag in flags:
             touched[flag] = Access(Region.span(0, _FLAG.itemsize), Region.span(0, _FLAG.itemsize), False)
-        merge = launches_of(cut.division).difference(key, target, copy, old, flags, extent)
+        merge = launches_of(cut.division).difference(of, flags)
         return RangeTask(Step(cut.node, COMBINE, method=method), merge, cut.home.device, cut.home.queue, touched)
 
     def _flag(self, cut: DividedNode, before: list[RangeTask]) -> BufferKey:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
@@ -19,7 +20,7 @@ from manycl.graph.reduction import Promised, Reduction
 from manycl.graph.versions.versions import preferred, run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
@@ -52,48 +53,32 @@ class Drafted:
         return {w.key: w for drafts in different for d in drafts for w in d.windows.values()}
 
 
-def draft_steps(  # noqa: PLR0913 (all that steps depend on)
-    problem: Problem,
-    of: Sequence[Sequence[Assignment]],
-    directory: Directory,
-    limits: Container[DeviceIndex],
-    passes: Sequence[TimeTile] = (),
-    shared: bool = True,
-    deep: InDepth | None = None,
-    checked: bool = False,
-    as_wholes: Container[int] = (),
-) -> Drafted:
-    """Return the range tasks of all nodes. ``of``: a plan's assignments by node (none: devices are chosen during the
-    run). ``limits``: the devices on which ranges work on windows. ``passes``: the time tiles, whose ranges run in
-    columns, one after another. ``shared``: as for :class:`windows.Windows`. ``deep``: the launches that run in depth.
-    ``as_wholes``: divided nodes of which each range counts as touching all that the node does. ``checked``: launches
-    that are divided by a promise which has not been checked are compared with their ranges.
+class LoweringInput(NamedTuple):
+    """What range tasks are made of. ``plan``: None where devices are chosen during the run; ``directory``: its present
+    state counts. ``checked``: launches that are divided by a promise which has not been checked are compared with their
+    ranges. ``limits``: the bytes of buffers that devices may hold at a time whose ranges work on windows; ``shared``:
+    as for :class:`windows.Windows`. ``passes``: the time tiles, whose ranges run in columns, one after another.
+    ``deep``: the launches that run in depth."""
 
-    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided.
-    """
-    return _Drafting(problem, of, directory, limits, passes, shared, deep, checked, as_wholes).result()
+    problem: Problem
+    plan: Plan | None
+    directory: Directory
+    checked: bool
+    limits: Mapping[DeviceIndex, int]
+    passes: Sequence[TimeTile] = ()
+    shared: bool = True
+    deep: InDepth | None = None
 
 
-class _Drafting(MergeSteps):
-    def __init__(  # noqa: PLR0913
-        self,
-        problem: Problem,
-        of: Sequence[Sequence[Assignment]],
-        directory: Directory,
-        limits: Container[DeviceIndex],
-        passes: Sequence[TimeTile],
-        shared: bool,
-        deep: InDepth | None,
-        checked: bool,
-        as_wholes: Container[int],
-    ) -> None:
-        self.deep, self.checked, self._as_wholes = deep, checked, as_wholes
+class Drafting(MergeSteps):
+    """Makes the range tasks of all nodes (``result``). ``of``: the plan's assignments by node. ``as_wholes``: divided
+    nodes of which each range counts as touching all that the node does."""
+
+    def __init__(self, source: LoweringInput, of: Sequence[Sequence[Assignment]], as_wholes: Container[int]) -> None:
+        self.problem, _, self.directory, self.checked, self.limits, passes, shared, self.deep = source
+        directory, self.graph = source.directory, source.problem.graph
+        self.of, self._as_wholes = of, as_wholes
         self._own: dict[tuple[object, ...], BufferKey] = {}  # what devices in depth have of their own
-        self.problem = problem
-        self.graph = problem.graph
-        self.of = of
-        self.directory = directory
-        self.limits = limits
         self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
         self.temporaries: list[Buffer] = []
         self.promised: list[Promised] = []
@@ -131,6 +116,8 @@ class _Drafting(MergeSteps):
         return self._may[known]
 
     def result(self) -> Drafted:
+        """Return them. Raises PolicyError for a plan that does not run every work-group once, or divides a launch that
+        cannot be divided."""
         of_node: list[list[RangeTask]] = []
         defining: set[int] = set()  # ids of range tasks whose writes have been added to `defined`
         for node, task in enumerate(self.graph.nodes):
