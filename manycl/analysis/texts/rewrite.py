@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from manycl.analysis.reading.builtins import effects
 from manycl.analysis.reading.directions import ASSEMBLY
 from manycl.analysis.reading.options import remaining_options
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit, callee
 from manycl.analysis.texts import windows
 
 #: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
@@ -114,7 +114,7 @@ def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> 
     """The sub-kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
     a program that was read; KeyError for a kernel that it does not have."""
     given = tuple(options)
-    root = root_of(unit, kernel)
+    root = unit.kernel(kernel)
     plan = _Plan(unit)
     if reason := plan.problems.get(root.ref):
         return SubKernel(kernel, "", given, reason=reason)
@@ -129,7 +129,7 @@ def windowed_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKerne
     """The sub-kernel all of whose arguments that may be windows are (:mod:`manycl.analysis.texts.windows`); ``reason``
     says why there is none. Raises as :func:`sub_kernel` does."""
     given = tuple(options)
-    root = root_of(unit, kernel)
+    root = unit.kernel(kernel)
     plan = _Plan(unit)
     hidden = tuple(name for name in QUANTITIES if name in plan.needs[root.ref])
     return _moved(plan, root, given, hidden, plan.problems.get(root.ref, ""))
@@ -141,7 +141,7 @@ def _moved(plan: _Plan, root: Function, given: tuple[str, ...], hidden: tuple[st
     if not reason:
         found, reason = windows.movable(unit, root)
     if not reason and any(parameters_of(unit, root, *place) is None for place in signatures(unit, root)):
-        reason = f"the parameters of {kernel} in {plan.where(root.start)} cannot be extended"
+        reason = f"the parameters of {kernel} in {plan.unit.where(root.start)} cannot be extended"
     if reason or not found:
         return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
     options = remaining_options(given, unit.version)
@@ -153,19 +153,11 @@ def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel
     for each of the arguments in ``windows``, as those of :func:`windowed_kernel`. ``reason`` says why there is none.
     Raises as :func:`sub_kernel` does."""
     given = tuple(options)
-    root = root_of(unit, kernel)
+    root = unit.kernel(kernel)
     plan = _Plan(unit)
     plan.needs = {ref: set() for ref in unit.functions}
     plan.problems, plan.uses = {}, []
     return _moved(plan, root, given, ())
-
-
-def root_of(unit: Unit, kernel: str) -> Function:
-    """A kernel by its name. Raises KeyError."""
-    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
-    if root is None:
-        raise KeyError(kernel)
-    return root
 
 
 @dataclass(slots=True)
@@ -218,7 +210,7 @@ class _Plan:
         outside = ""
         for ref, function in self.unit.functions.items():
             if ASSEMBLY.search(without_strings(self.unit.text[function.start : function.end])):
-                reason = f"{function.name} in {self.where(function.start)} has inline assembly"
+                reason = f"{function.name} in {self.unit.where(function.start)} has inline assembly"
                 self.problems[ref] = f"{reason}, which may ask for the ids of groups"
         for use in self.uses:
             reason = self._problem_of_use(use)
@@ -233,7 +225,7 @@ class _Plan:
                 if outside:
                     self.problems.setdefault(ref, outside)
                 elif parameters_of(self.unit, function, start, end) is None:
-                    reason = f"the parameters of {function.name} in {self.where(start)} cannot be extended"
+                    reason = f"the parameters of {function.name} in {self.unit.where(start)} cannot be extended"
                     self.problems.setdefault(ref, reason)
         growing = True
         while growing:
@@ -245,7 +237,7 @@ class _Plan:
                     growing = True
 
     def _problem_of_use(self, use: _Use) -> str:
-        name, here = use.callee.name, self.where(use.callee.start)
+        name, here = use.callee.name, self.unit.where(use.callee.start)
         declared_only = use.callee.ref in self.unit.declared and use.callee.ref not in self.unit.functions
         if name in _QUERIES and declared_only:
             return f"{here} uses a declaration of {name} of the program's own"
@@ -262,10 +254,6 @@ class _Plan:
         if self.unit.words(use.callee) != name or self.unit.text[use.call.end - 1 : use.call.end] != b")":
             return f"the call of {name} in {here} is hidden by a macro"
         return ""
-
-    def where(self, offset: int) -> str:
-        path, line = self.unit.place(offset)
-        return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
 
     def text(self, root: Function | None = None, moved: Sequence[int] = ()) -> str:
         """The program with all edits made, the definitions of the queries' replacements in front. The arguments
@@ -345,13 +333,9 @@ def _uses(root: Node, function: int) -> Iterator[_Use]:
     while pending:
         node, in_block = pending.pop()
         in_block = in_block or node.kind == "BLOCK_EXPR"
-        if node.kind == "CALL_EXPR" and node.children:
-            callee = node.children[0]
-            while callee.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and callee.children:
-                callee = callee.children[0]
-            if callee.kind == "DECL_REF_EXPR":
-                called.add(id(callee))
-                yield _Use(function, callee, node, in_block)
+        if (name := callee(node)).name:
+            called.add(id(name))
+            yield _Use(function, name, node, in_block)
         if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" and id(node) not in called:
             yield _Use(function, node, None, in_block)
         pending.extend((child, in_block) for child in node.children)
