@@ -3,7 +3,9 @@ but of what is compiled."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import tempfile
@@ -100,6 +102,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::pyopencl.CompilerWarning")
     # as an error it would take the place of the failure of a test whose values are long (FlakyStrategyDefinition)
     config.addinivalue_line("filterwarnings", "ignore:Generating overly large repr:hypothesis.errors.HypothesisWarning")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """In a fresh checkout pytest rewrites the assertions of all test modules: workers would do that side by side, each
+    for all. Every second one begins with the last module, and then finds what the others have left."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    if number % 2 and [Path(word).resolve() for word in session.config.args] == [ROOT / "tests"]:
+        for path in sorted((ROOT / "tests").rglob("test_*.py"), reverse=True):
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting it tells
+                importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
