@@ -10,10 +10,13 @@ import os
 import shutil
 import tempfile
 import threading
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis import strategies as st
 
 from manycl import flags
 from manycl.plan import tuning
@@ -85,6 +88,32 @@ def _folder(cache: DiskCache, made: bool = False) -> str | None:
 
 _cache_of_the_environment, flags.cache = flags.cache, _cache
 _folder_of_the_cache, DiskCache._folder = DiskCache._folder, _folder  # type: ignore[assignment, method-assign]
+
+_sampled_from, _strategies = st.sampled_from, dict[str, Any]()
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is told by what is printed of it."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return type(value) in (str, int, float, bool, type(None)) or isinstance(value, Enum)
+
+
+def _sampled(elements: Any) -> Any:
+    """``sampled_from``, once for the same elements: Hypothesis keeps integers(), lists() and others for who asks again,
+    but not these, and looks at each anew, which took a seventh of tests that draw many."""
+    if type(elements) not in (list, tuple) or not all(map(_is_plain, elements)):
+        return _sampled_from(elements)
+    if len(_strategies) > 1 << 12:
+        _strategies.clear()
+    key = repr(elements)
+    found = _strategies.get(key)
+    if found is None:
+        found = _strategies[key] = _sampled_from(elements)
+    return found
+
+
+st.sampled_from = _sampled
 
 # what reproduces a failure is printed, and belongs into the test as an @example
 settings.register_profile("default", deadline=None, print_blob=True)
