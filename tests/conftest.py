@@ -52,7 +52,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 # Python's garbage collector looks through hundreds of thousands of objects of tests and libraries: a sixth of the time
 # of tests of graphs, with Python's own thresholds (700, 10, 10)
-gc.set_threshold(20_000, 20, 20)
+gc.set_threshold(50_000, 20, 20)
 
 # Policies that search have a twentieth of the effort, where no option says otherwise: no module has read this yet
 tuning.PLANNING = tuning.PLANNING._replace(effort=tuning.PLANNING.effort // 20, tree=tuning.PLANNING.tree // 20)
