@@ -84,18 +84,21 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
 
 
 def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run ranges of the work-groups of a launch of ``kernel`` on parts of its buffers, or why that cannot be
-    done. Raises as :func:`sub_kernel` does.
-    """
+    """How to run ranges of a launch on parts of its buffers, or why that cannot be done. Raises as
+    :func:`sub_kernel`."""
     found: SubKernel = _question(program, "windowed_kernel", kernel)
     return found
 
 
 def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run a kernel whose arguments begin within buffers, or why that cannot be done. Raises as
-    :func:`sub_kernel` does.
-    """
+    """How to run a kernel whose arguments begin within buffers, or why not. Raises as :func:`sub_kernel`."""
     found: SubKernel = _question(program, "shifted_kernel", kernel)
+    return found
+
+
+def guarded_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
+    """How to run a kernel only where an integer is set, or why not. Raises as :func:`sub_kernel`."""
+    found: SubKernel = _question(program, "guarded_kernel", kernel)
     return found
 
 

@@ -140,8 +140,7 @@ def _moved(plan: _Plan, root: Function, given: tuple[str, ...], hidden: tuple[st
     unit, kernel, found = plan.unit, root.name, tuple[int, ...]()
     if not reason:
         found, reason = windows.movable(unit, root)
-    if not reason and any(parameters_of(unit, root, *place) is None for place in signatures(unit, root)):
-        reason = f"the parameters of {kernel} in {plan.unit.where(root.start)} cannot be extended"
+    reason = reason or plan.closed(root)
     if reason or not found:
         return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
     options = remaining_options(given, unit.version)
@@ -153,11 +152,17 @@ def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel
     for each of the arguments in ``windows``, as those of :func:`windowed_kernel`. ``reason`` says why there is none.
     Raises as :func:`sub_kernel` does."""
     given = tuple(options)
-    root = unit.kernel(kernel)
-    plan = _Plan(unit)
-    plan.needs = {ref: set() for ref in unit.functions}
-    plan.problems, plan.uses = {}, []
+    root, plan = unit.kernel(kernel), _Plan.of_whole(unit)
     return _moved(plan, root, given, ())
+
+
+def guarded_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
+    """The kernel, to be run as a whole, that does nothing where the integer to which its last argument, which is
+    hidden, points is 0. ``reason`` says why there is none. Raises as :func:`sub_kernel` does."""
+    root, plan = unit.kernel(kernel), _Plan.of_whole(unit)
+    if reason := windows.why_fixed(unit, root) or plan.closed(root):
+        return SubKernel(kernel, "", tuple(options), reason=reason)
+    return SubKernel(kernel, plan.text(root, is_guarded=True), remaining_options(tuple(options), unit.version))
 
 
 @dataclass(slots=True)
@@ -187,6 +192,19 @@ class _Plan:
             self.uses.extend(_uses(variable, 0))
         self._spread_needs()
         self._find_problems()
+
+    @classmethod
+    def of_whole(cls, unit: Unit) -> _Plan:
+        """For kernels that run as a whole: nothing is asked for that has to be replaced."""
+        plan = cls(unit)
+        plan.needs, plan.problems, plan.uses = {ref: set() for ref in unit.functions}, {}, []
+        return plan
+
+    def closed(self, root: Function) -> str:
+        """Why a function's parameters cannot be extended; empty: they can."""
+        if all(parameters_of(self.unit, root, *place) is not None for place in signatures(self.unit, root)):
+            return ""
+        return f"the parameters of {root.name} in {self.unit.where(root.start)} cannot be extended"
 
     def is_query(self, node: Node) -> bool:
         return node.name in _QUERIES and node.type.kind == "function" and node.ref not in self.unit.declared
@@ -255,9 +273,10 @@ class _Plan:
             return f"the call of {name} in {here} is hidden by a macro"
         return ""
 
-    def text(self, root: Function | None = None, moved: Sequence[int] = ()) -> str:
+    def text(self, root: Function | None = None, moved: Sequence[int] = (), is_guarded: bool = False) -> str:
         """The program with all edits made, the definitions of the queries' replacements in front. The arguments
-        ``moved`` of kernel ``root`` are windows."""
+        ``moved`` of kernel ``root`` are windows; if it ``is_guarded``, it does nothing unless a hidden integer is
+        set."""
         prefix = unused_prefix(self.unit.text)
         edits: list[tuple[int, int, str]] = []
         queries: set[str] = set()
@@ -266,8 +285,11 @@ class _Plan:
             if function is root:
                 lows = {i: f"{prefix}low{i}" for i in moved}
                 needs += [f"ulong {low}" for low in lows.values()]
-                shifts = "".join(windows.shift(root.parameters[i], low) for i, low in lows.items())
-                edits.append((root.body.start + 1, root.body.start + 1, shifts))
+                first = "".join(windows.shift(root.parameters[i], low) for i, low in lows.items())
+                if is_guarded:
+                    needs.append(f"global const int *{prefix}runs")
+                    first = f" if (!*{prefix}runs) return;"
+                edits.append((root.body.start + 1, root.body.start + 1, first))
             if function.ref in self.problems:  # of other kernels: not called here
                 blank = re.sub(rb"[^\n]", b"", self.unit.text[function.body.start : function.body.end])
                 empty = "{}" if function.is_kernel else ";"

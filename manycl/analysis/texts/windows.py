@@ -20,13 +20,18 @@ _FOLLOWS = ("ARRAY_SUBSCRIPT_EXPR", "MEMBER_REF_EXPR", "VAR_DECL")
 _TESTS = ("IF_STMT", "WHILE_STMT", "DO_STMT", "FOR_STMT")
 
 
-def movable(unit: Unit, root: Function) -> tuple[tuple[int, ...], str]:
-    """The arguments of a kernel (indices) that may be windows, and why none or not all of them may."""
+def why_fixed(unit: Unit, root: Function) -> str:
+    """Why a kernel cannot be given a parameter and a first statement more; empty: it can."""
     for function in unit.functions.values():
         if any(n.kind == "DECL_REF_EXPR" and n.ref == root.ref for n in function.nodes):
-            return (), f"{function.name} calls it"
-    if unit.text[root.body.start : root.body.start + 1] != b"{":
-        return (), "its body does not begin with a brace"
+            return f"{function.name} calls it"
+    return "" if unit.text[root.body.start : root.body.start + 1] == b"{" else "its body does not begin with a brace"
+
+
+def movable(unit: Unit, root: Function) -> tuple[tuple[int, ...], str]:
+    """The arguments of a kernel (indices) that may be windows, and why none or not all of them may."""
+    if reason := why_fixed(unit, root):
+        return (), reason
     for function in unit.reachable(root):
         for node in function.nodes:
             if reason := _exposes(unit, function, node):

@@ -190,10 +190,18 @@ class RangeLaunches:
     def _parsed(self, sub: SubKernel) -> ProgramFacts:
         return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
 
+    def guarded(self, told: BufferKey) -> Launch:
+        """Return the launch, undivided, that does nothing unless the integer in buffer ``told`` is set."""
+        division, launch = self.division, self.division.launch
+        program = self._parsed(division.guarded)
+        name, local = f"{launch.name} undivided", launch.local_size if division.own_groups else None
+        kernel, args = program.kernels[launch.kernel.name], (*launch.args, BufferArg(told))
+        return _part(launch, name, program, kernel, launch.global_size, local, args, launch.global_offset)
+
     def difference(self, of: CopyMerge, told: Sequence[BufferKey]) -> Launch:
         """Return a launch that merges a copy. ``told``: the buffer, if any, whose integer is set where both were
-        changed."""
-        division, merge = self.division, merge_of(self.division, of.key)
+        changed; if ``old`` is the target, the copy has the old contents itself, which come back if that is set."""
+        division, merge = self.division, merge_of(self.division, of.key, of.target in of.old)
         low, high = of.extent
         nbytes = high - low
         buffers = map(BufferArg, (of.target, of.copy, *of.old))
@@ -213,10 +221,12 @@ class CopyMerge(NamedTuple):
     extent: tuple[int, int]
 
 
-def merge_of(division: Division, key: BufferKey) -> DifferenceMerge:
-    """Return how copies of a buffer that a divided launch writes are merged."""
+def merge_of(division: Division, key: BufferKey, is_restored: bool = False) -> DifferenceMerge:
+    """Return how copies of a buffer that a divided launch writes are merged, or it is restored."""
     from manycl.analysis.texts.difference import UNITS, difference_merge  # few programs need it
 
+    if is_restored:
+        return difference_merge("restore")
     if key in division.promised:
         return difference_merge("checked", UNITS[division.unit(key)])
     return difference_merge(*division.operations.get(key, Atomic("copy", "uchar")))
