@@ -1,16 +1,17 @@
-"""The bytes that an access reaches whose index depends on no data: all work-items of a range of groups are evaluated at
-once."""
+"""The bytes that an access reaches whose index depends on no data, or on index arrays whose contents are known: all
+work-items of a range of groups are evaluated at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from manycl.analysis.regions.points import Array, Points
 from manycl.analysis.regions.regions import Regions
-from manycl.analysis.summary import MemoryAccess
+from manycl.analysis.summary import Computed, MemoryAccess
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
@@ -24,6 +25,47 @@ class Extents:
     high: Array
     group: Array
     exact: bool
+
+
+class Inputs(NamedTuple):
+    """What has to be known for an expression: variables of work-items and loops, and contents of arguments (the first
+    of those that have the same memory)."""
+
+    variables: frozenset[str] = frozenset()
+    arrays: frozenset[int] = frozenset()
+
+
+class Needs:
+    """What the expressions of a launch need."""
+
+    def __init__(self, regions: Regions) -> None:
+        self.regions = regions
+        self._found: dict[str, Inputs | None] = {}
+
+    def of(self, e: Expr) -> Inputs | None:
+        """Return what an expression needs; None where it cannot be known before the launch."""
+        if e.key not in self._found:
+            parts = [self._unknown(n) if v.unknown else Inputs(frozenset((n,))) for n, v in e.variables().items()]
+            self._found[e.key] = _united(parts)
+        return self._found[e.key]
+
+    def _unknown(self, name: str) -> Inputs | None:
+        regions = self.regions
+        origin = regions.summary.origins.get(name)
+        if isinstance(origin, Computed):
+            return self.of(origin.value)
+        if origin is None or origin.offset is None or origin.argument not in regions.buffers:
+            return None
+        if regions.may_be_written(origin.argument):
+            return None
+        return _united((self.of(origin.offset), Inputs(arrays=frozenset((regions.memory(origin.argument),)))))
+
+
+def _united(parts: Sequence[Inputs | None]) -> Inputs | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return Inputs(frozenset().union(*(p.variables for p in known)), frozenset().union(*(p.arrays for p in known)))
 
 
 class NotFoundError(Exception):
@@ -42,24 +84,35 @@ _AT_ONCE = 1 << 15  # work-items
 
 
 class Walk:
-    """One access, made by all work-items of a range of groups."""
+    """One access, made by all work-items of a range of groups. ``contents``: of index arrays, by argument."""
 
-    def __init__(self, regions: Regions, budget: int, access: MemoryAccess, groups: GroupRange, tagged: bool) -> None:
+    def __init__(
+        self,
+        needs: Needs,
+        budget: int,
+        access: MemoryAccess,
+        groups: GroupRange,
+        tagged: bool,
+        contents: Mapping[int, Array],
+    ) -> None:
         """``groups``: whose work-items. ``tagged``: by which group matters. Raises NotFoundError."""
-        self.launch, self.budget, self.access = regions.launch, budget, access
+        self.needs, self.contents = needs, contents
+        self.launch, self.origins = needs.regions.launch, needs.regions.summary.origins
+        self.budget, self.access = budget, access
         self.groups, self.tagged = groups, tagged
         self.counters = [loop.name for loop in access.loops]
         ids = (f"{kind}{d}" for kind in ("grp", "lid") for d in range(3))
         scope = {*ids, *self.counters}  # variables that have a value where the access is made
-        if not access.offset.variables().keys() <= scope:
+
+        def is_known(e: Expr) -> bool:
+            found = needs.of(e)
+            return found is not None and found.variables <= scope and found.arrays <= contents.keys()
+
+        if not is_known(access.offset):
             raise NotFoundError
         parts = parts_of(access.condition)
-        self.parts = [part for part in parts if part.variables().keys() <= scope]
-        self.trips = {
-            loop.name: loop.trips
-            for loop in access.loops
-            if loop.trips is not None and loop.trips.variables().keys() <= scope
-        }
+        self.parts = [part for part in parts if is_known(part)]
+        self.trips = {loop.name: loop.trips for loop in access.loops if loop.trips is not None and is_known(loop.trips)}
         loops_exact = all(loop.exact and loop.name in self.trips for loop in access.loops)
         self.exact = loops_exact and len(self.parts) == len(parts)
         self.run_through: set[str] = set()
@@ -76,7 +129,7 @@ class Walk:
     def walk(self, expanded: set[str]) -> Extents:
         """All points, some work-groups at a time: what is in the caches is evaluated several times faster."""
         everything = (self.access.offset, *self.parts, *self.trips.values())
-        needed = {name for e in everything for name in e.variables()}
+        needed = {name for e in everything for name in self.variables(e)}
         if self.tagged:
             needed.add(f"grp{self.groups.dimension}")
         found = []
@@ -89,6 +142,12 @@ class Walk:
             found.append(self.visited(points, expanded))
         low, high, group = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return Extents(low, high, group, self.exact)
+
+    def variables(self, e: Expr) -> frozenset[str]:
+        """The variables that decide the value of an expression that is known."""
+        found = self.needs.of(e)
+        assert found is not None
+        return found.variables
 
     def visited(self, points: Points, expanded: set[str]) -> tuple[Array, Array, Array]:
         """The bytes that some work-items touch, and their groups."""
@@ -173,13 +232,13 @@ class Walk:
         for place, name in enumerate(axes):
             line = np.arange(ends[name][0], ends[name][1] + 1, dtype=np.int64)
             variables[name] = line.reshape(*(-1 if i == place else 1 for i in range(len(axes))))
-        return Points({}, {}, variables, lengths)
+        return Points(self.origins, self.contents, variables, lengths)
 
     def filtered(self, points: Points, parts: Sequence[Expr]) -> tuple[Points, list[Expr]]:
         """The points where the conditions hold of which all is known, and the other conditions."""
         rest = []
         for part in parts:
-            if not part.variables().keys() <= points.variables.keys():
+            if not self.variables(part) <= points.variables.keys():
                 rest.append(part)
                 continue
             found = points.of(part)
@@ -197,6 +256,10 @@ class Walk:
         """Counters whose values have to be run through one by one."""
         found = set(self.run_through)
         parts = [part for part in self.parts if part.variables().keys() & set(self.counters)]
+        for e in (self.access.offset, *self.parts, *self.trips.values()):
+            for variable in e.variables().values():
+                if variable.unknown:
+                    found |= self.variables(variable) & set(self.counters)
         for trips in self.trips.values():
             found |= trips.variables().keys() & set(self.counters)
         for name in self.counters:
@@ -237,7 +300,7 @@ class Walk:
                 gap, factor = x.substitute(found[0], {name: x.ZERO}), found[1]
             except x.UndefinedError:
                 continue
-            if not gap.variables().keys() <= points.variables.keys():
+            if not self.variables(gap) <= points.variables.keys():
                 continue
             start = self.sure(points, gap)
             if factor > 0:  # factor * k + start > 0

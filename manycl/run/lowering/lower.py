@@ -26,6 +26,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Region, union
 from manycl.run.data.coherence import Directory, places
+from manycl.run.data.contents import HostContents
 from manycl.run.lowering.chunks import chunks_of, in_chunks
 from manycl.run.lowering.depth import InDepth, in_depth
 from manycl.run.lowering.merging import RangeTask
@@ -44,11 +45,11 @@ def lower(
     plan: Plan | None,
     directory: Directory,
     limits: Mapping[DeviceIndex, int] | None = None,
-    checked: bool = False,
+    contents: HostContents | None = None,
 ) -> Lowered:
     """Return the steps of a plan, or of a graph that is run without one, for the directory's present state. ``limits``:
     the bytes of buffers that devices may hold at a time, for devices that do not hold all of the run
-    (:func:`windows.limited`; None: memory is not considered). ``checked``: as for
+    (:func:`windows.limited`; None: memory is not considered). ``contents``: as for
     :class:`~manycl.run.lowering.range_tasks.LoweringInput`.
 
     Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided;
@@ -61,7 +62,7 @@ def lower(
         plan, passes = fitted(problem, plan, limits)
         split = split or plan.is_split
     in_parts = problem.graph.parts or (directory.parts and not directory.parts.keys().isdisjoint(problem.graph.buffers))
-    source = LoweringInput(problem, plan, directory, checked, limits or {}, passes)
+    source = LoweringInput(problem, plan, directory, contents, limits or {}, passes)
     if not split and not in_parts:
         lowered = Lowered(problem.graph, plan)
     elif split and plan is not None and plan.movable and not limits:
@@ -110,7 +111,7 @@ class _Assembly:
         drafted = Drafting(source, self.of, self._as_wholes()).result()
         self.drafts, self.temporaries = drafted.of_node, drafted.temporaries
         self.sizes, self.windows = drafted.sizes, drafted.windows
-        self.promised = tuple(drafted.promised)
+        self.promised, self.looked_at = tuple(drafted.promised), tuple(drafted.looked_at)
 
     def _as_wholes(self) -> Set[int]:
         """Return the launches that are cut only so that they can move, and stay in one memory: what each chunk touches
@@ -195,6 +196,7 @@ class _Assembly:
             room=self._room(using),
             chunks=chunks,
             promised=self.promised,
+            looked_at=self.looked_at,
         )
 
     def _chunks(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:

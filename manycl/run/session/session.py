@@ -276,6 +276,8 @@ class Session:
     def _attempt(self, graph: Graph, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph by ``play``, with all that surrounds a run. Return None where nothing was played, or where a
         device was found to be lost before anything had begun, and is left out now."""
+        for key in [key for key in self.directory.unchanged if key in graph.last_writers]:
+            del self.directory.unchanged[key]
         lost = [key for key in graph.buffers if key in self.directory.lost] if self.directory.lost else []
         written = self._written(graph, lost) if lost else {}
         try:
