@@ -23,7 +23,7 @@ from manycl.utilities.kept import Kept
 
 MOST_POINTS = 1 << 18
 """Points evaluated for one access: a few milliseconds (our own choice)."""
-SECONDS = 10e-9
+SECONDS = 20e-9
 """Roughly what a point takes, with large arrays."""
 MOST_BOXES = 4096
 """Boxes of a region; one that takes more is not given (our own choice)."""
@@ -86,7 +86,8 @@ class CountedRegions:
             if place is None or access.operation == "unknown" or self.regions.widened(argument, "read"):
                 return frozenset()
             others = (*parts_of(access.condition), *(loop.trips for loop in access.loops if loop.trips is not None))
-            found = found.union(place.arrays, *(n.arrays for n in map(self._needs.of, others) if n is not None))
+            for needed in (place, *map(self._needs.of, others)):
+                found.update(n for n in needed or () if isinstance(n, int))
         return frozenset(found)
 
     def hull(self, argument: int, groups: GroupRange) -> tuple[int, int] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,45 +26,30 @@ class Extents:
     exact: bool
 
 
-class Inputs(NamedTuple):
-    """What has to be known for an expression: variables of work-items and loops, and contents of arguments (the first
-    of those that have the same memory)."""
-
-    variables: frozenset[str] = frozenset()
-    arrays: frozenset[int] = frozenset()
-
-
 class Needs:
-    """What the expressions of a launch need."""
+    """What has to be known for the expressions of a launch: variables of work-items and loops, by name, and contents of
+    arguments, by index, of those that have the same memory the first."""
 
     def __init__(self, regions: Regions) -> None:
         self.regions = regions
-        self._found: dict[str, Inputs | None] = {}
+        self._found: dict[str, frozenset[str | int] | None] = {}
 
-    def of(self, e: Expr) -> Inputs | None:
+    def of(self, e: Expr) -> frozenset[str | int] | None:
         """Return what an expression needs; None where it cannot be known before the launch."""
         if e.key not in self._found:
-            parts = [self._unknown(n) if v.unknown else Inputs(frozenset((n,))) for n, v in e.variables().items()]
-            self._found[e.key] = _united(parts)
+            parts = [self._unknown(n) if v.unknown else frozenset((n,)) for n, v in e.variables().items()]
+            known = [part for part in parts if part is not None]
+            self._found[e.key] = None if len(known) < len(parts) else frozenset().union(*known)
         return self._found[e.key]
 
-    def _unknown(self, name: str) -> Inputs | None:
-        regions = self.regions
-        origin = regions.summary.origins.get(name)
+    def _unknown(self, name: str) -> frozenset[str | int] | None:
+        origin = self.regions.summary.origins.get(name)
         if isinstance(origin, Computed):
             return self.of(origin.value)
-        if origin is None or origin.offset is None or origin.argument not in regions.buffers:
+        if origin is None or origin.offset is None or origin.argument not in self.regions.buffers:
             return None
-        if regions.may_be_written(origin.argument):
-            return None
-        return _united((self.of(origin.offset), Inputs(arrays=frozenset((regions.memory(origin.argument),)))))
-
-
-def _united(parts: Sequence[Inputs | None]) -> Inputs | None:
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    return Inputs(frozenset().union(*(p.variables for p in known)), frozenset().union(*(p.arrays for p in known)))
+        place = None if self.regions.may_be_written(origin.argument) else self.of(origin.offset)
+        return None if place is None else place | {self.regions.memory(origin.argument)}
 
 
 class NotFoundError(Exception):
@@ -102,11 +86,10 @@ class Walk:
         self.groups, self.tagged = groups, tagged
         self.counters = [loop.name for loop in access.loops]
         ids = (f"{kind}{d}" for kind in ("grp", "lid") for d in range(3))
-        scope = {*ids, *self.counters}  # variables that have a value where the access is made
+        scope = {*ids, *self.counters, *contents}  # what has a value where the access is made
 
         def is_known(e: Expr) -> bool:
-            found = needs.of(e)
-            return found is not None and found.variables <= scope and found.arrays <= contents.keys()
+            return (found := needs.of(e)) is not None and found <= scope
 
         if not is_known(access.offset):
             raise NotFoundError
@@ -143,11 +126,9 @@ class Walk:
         low, high, group = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return Extents(low, high, group, self.exact)
 
-    def variables(self, e: Expr) -> frozenset[str]:
+    def variables(self, e: Expr) -> set[str]:
         """The variables that decide the value of an expression that is known."""
-        found = self.needs.of(e)
-        assert found is not None
-        return found.variables
+        return {name for name in self.needs.of(e) or () if isinstance(name, str)}
 
     def visited(self, points: Points, expanded: set[str]) -> tuple[Array, Array, Array]:
         """The bytes that some work-items touch, and their groups."""

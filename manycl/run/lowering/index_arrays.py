@@ -41,9 +41,12 @@ def narrow(
     read = [i for i, key in of.items() if key not in launch.writes and len(division.arguments[key]) == 1]
     if type(division) is not Division:  # a function of Python may read more
         return []
-    lacks = {m: {i: _missing(directory, of[i], m, found, memories, sizes[of[i]]) for i in read} for m in {*memories}}
+    lacks: dict[int, dict[int, int]] = {}  # bytes that memories do not hold of what their ranges read, by argument
+    for memory in {*memories} - {HOST}:
+        mine = [access for access, at in zip(found, memories, strict=True) if at == memory]
+        lacks[memory] = {i: _missing(directory, of[i], memory, mine, sizes[of[i]]) for i in read}
     known = contents.hulls.get(name := identity(launch, sizes)) or {}
-    if not known and max(sum(missing.values()) for missing in lacks.values()) < LARGE:
+    if not known and max((sum(missing.values()) for missing in lacks.values()), default=0) < LARGE:
         return []
     narrowed, used = [dict(access) for access in found], dict[BufferKey, LookedAt]()
     try:
@@ -58,6 +61,8 @@ def narrow(
         fixed = [i for i in frozenset().union(*needed.values()) if of[i] not in written]
         seen = {i: looked for i in fixed if (looked := contents.look(of[i], directory)) is not None}
         for access, groups, memory in zip(narrowed, ranges, memories, strict=True):
+            if memory == HOST:
+                continue
             saved = problem.estimates.transfer(sum(lacks[memory][i] for i in needed), HOST, memory)
             budget = int(saved / SECONDS) // memories.count(memory)
             regions = facts.looked({i: a.data for i, a in seen.items()}, budget)
@@ -80,10 +85,6 @@ def narrow(
     return [*used.values()]
 
 
-def _missing(
-    directory: Directory, key: BufferKey, memory: int, found: Found, memories: Sequence[int], nbytes: int
-) -> int:
-    """Return how many bytes of a buffer that ranges read in a memory it does not hold."""
-    wanted = union(access[key].reads for access, at in zip(found, memories, strict=True) if at == memory)
-    parts = directory.missing(key, memory, nbytes) if memory != HOST else ()
-    return sum((part.region & wanted).nbytes for part in parts)
+def _missing(directory: Directory, key: BufferKey, memory: int, mine: Found, nbytes: int) -> int:
+    wanted = union(access[key].reads for access in mine)
+    return sum((part.region & wanted).nbytes for part in directory.missing(key, memory, nbytes))

@@ -14,6 +14,7 @@ import manycl as mc
 from manycl.analysis.regions.counted import CountedRegions
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.graph_cache.cached_graph import CachedGraph
+from manycl.run.lowering import index_arrays
 from manycl.utilities.unforeseen import UnforeseenWarning
 
 ROWS, COLUMNS, GROUP, CUT = 1 << 12, 1 << 12, 64, 16
@@ -42,6 +43,12 @@ def queue() -> Iterator[mc.Queue]:
         queue = mc.Queue("cpu/2#0-1")
     with queue:
         yield queue
+
+
+@pytest.fixture(autouse=True)
+def it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast this machine moves bytes."""
+    monkeypatch.setattr(index_arrays, "SECONDS", 1e-10)
 
 
 @pytest.fixture(scope="module")
