@@ -15,7 +15,7 @@ import numpy as np
 from manycl.analysis.regions.boxed import boxes_of, linear_access
 from manycl.analysis.regions.points import Array
 from manycl.analysis.regions.regions import Footprint, Regions
-from manycl.analysis.regions.walk import Extents, Needs, NotFoundError, Walk, parts_of
+from manycl.analysis.regions.walk import Extents, Inputs, NotFoundError, Walk, parts_of
 from manycl.analysis.summary import MemoryAccess
 from manycl.group_range import GroupRange
 from manycl.region import Box, Region
@@ -40,7 +40,7 @@ class CountedRegions:
     ) -> None:
         self.regions = regions
         self.budget = budget
-        self._needs = Needs(regions)
+        self._inputs = Inputs(regions)
         self._contents = {i: data for root, data in (contents or {}).items() for i in regions.sharers(root)}
         self._reaches: Kept[tuple[object, ...], Extents] = Kept(_KEPT)
 
@@ -82,11 +82,11 @@ class CountedRegions:
         launch of the kernel writes; none where nothing is to be gained by knowing them."""
         found: set[int] = set()
         for access in self._accesses(argument, "read"):
-            place = self._needs.of(access.offset)
+            place = self._inputs.of(access.offset)
             if place is None or access.operation == "unknown" or self.regions.widened(argument, "read"):
                 return frozenset()
             others = (*parts_of(access.condition), *(loop.trips for loop in access.loops if loop.trips is not None))
-            for needed in (place, *map(self._needs.of, others)):
+            for needed in (place, *map(self._inputs.of, others)):
                 found.update(n for n in needed or () if isinstance(n, int))
         return frozenset(found)
 
@@ -119,7 +119,7 @@ class CountedRegions:
         if found is None:
             try:
                 found = self._reaches.keep(
-                    key, Walk(self._needs, self.budget, access, groups, tagged, self._contents).reach()
+                    key, Walk(self._inputs, self.budget, access, groups, tagged, self._contents).reach()
                 )
             except (NotFoundError, RecursionError):  # RecursionError: a subscript that is nested too deeply
                 return None

@@ -26,7 +26,7 @@ class Extents:
     exact: bool
 
 
-class Needs:
+class Inputs:
     """What has to be known for the expressions of a launch: variables of work-items and loops, by name, and contents of
     arguments, by index, of those that have the same memory the first."""
 
@@ -72,7 +72,7 @@ class Walk:
 
     def __init__(
         self,
-        needs: Needs,
+        inputs: Inputs,
         budget: int,
         access: MemoryAccess,
         groups: GroupRange,
@@ -80,8 +80,8 @@ class Walk:
         contents: Mapping[int, Array],
     ) -> None:
         """``groups``: whose work-items. ``tagged``: by which group matters. Raises NotFoundError."""
-        self.needs, self.contents = needs, contents
-        self.launch, self.origins = needs.regions.launch, needs.regions.summary.origins
+        self.inputs, self.contents = inputs, contents
+        self.launch, self.origins = inputs.regions.launch, inputs.regions.summary.origins
         self.budget, self.access = budget, access
         self.groups, self.tagged = groups, tagged
         self.counters = [loop.name for loop in access.loops]
@@ -89,7 +89,7 @@ class Walk:
         scope = {*ids, *self.counters, *contents}  # what has a value where the access is made
 
         def is_known(e: Expr) -> bool:
-            return (found := needs.of(e)) is not None and found <= scope
+            return (found := inputs.of(e)) is not None and found <= scope
 
         if not is_known(access.offset):
             raise NotFoundError
@@ -128,7 +128,7 @@ class Walk:
 
     def variables(self, e: Expr) -> set[str]:
         """The variables that decide the value of an expression that is known."""
-        return {name for name in self.needs.of(e) or () if isinstance(name, str)}
+        return {name for name in self.inputs.of(e) or () if isinstance(name, str)}
 
     def visited(self, points: Points, expanded: set[str]) -> tuple[Array, Array, Array]:
         """The bytes that some work-items touch, and their groups."""

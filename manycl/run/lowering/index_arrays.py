@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from math import inf
 
 from manycl.analysis import service
-from manycl.analysis.regions.counted import SECONDS
 from manycl.errors import ManyclError
 from manycl.graph.access import Access
 from manycl.graph.division import Division, identity
@@ -48,6 +47,8 @@ def narrow(
     known = contents.hulls.get(name := identity(launch, sizes)) or {}
     if not known and max((sum(missing.values()) for missing in lacks.values()), default=0) < LARGE:
         return []
+    from manycl.analysis.regions.counted import SECONDS  # few programs need it
+
     narrowed, used = [dict(access) for access in found], dict[BufferKey, LookedAt]()
     try:
         # (launches that share their facts may differ in scalars that count here)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 
 import manycl as mc
+from manycl.analysis.regions import counted
 from manycl.analysis.regions.counted import CountedRegions
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.graph_cache.cached_graph import CachedGraph
-from manycl.run.lowering import index_arrays
 from manycl.utilities.unforeseen import UnforeseenWarning
 
 ROWS, COLUMNS, GROUP, CUT = 1 << 12, 1 << 12, 64, 16
@@ -48,7 +48,7 @@ def queue() -> Iterator[mc.Queue]:
 @pytest.fixture(autouse=True)
 def it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """However fast this machine moves bytes."""
-    monkeypatch.setattr(index_arrays, "SECONDS", 1e-10)
+    monkeypatch.setattr(counted, "SECONDS", 1e-10)
 
 
 @pytest.fixture(scope="module")
