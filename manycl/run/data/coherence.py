@@ -75,7 +75,8 @@ class Directory:
     def copy(self) -> Directory:
         """Return a copy that changes apart from this one."""
         other = Directory(self._name)
-        other.valid, other.parts = dict(self.valid), dict(self.parts)
+        other.valid, other.parts, other.unchanged = dict(self.valid), dict(self.parts), dict(self.unchanged)
+        other._keys = self._keys  # (steps that are made with a copy run beside those of this one)
         return other
 
     def new_key(self) -> BufferKey:

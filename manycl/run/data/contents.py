@@ -35,7 +35,7 @@ class LookedAt:
     def is_current(self, directory: Directory) -> bool:
         """Return whether the buffer has these contents."""
         if directory.unchanged.get(self.key) is not self:
-            now = _present(self.key, directory, self._memory)
+            now = self._memory.present(self.key) if _is_on_host(self.key, directory) else None
             if now is None or not np.array_equal(now, self.data):
                 return False
             directory.unchanged[self.key] = self
@@ -43,24 +43,35 @@ class LookedAt:
 
 
 class HostContents:
-    """The contents of a session's buffers; only asked while nothing is under way. ``hulls``: of what ranges of launches
-    read by them, by launch (:mod:`manycl.run.lowering.index_arrays`)."""
+    """The contents of a session's buffers; only asked while nothing is under way (``memory`` None: at any time, of no
+    others than are known; ``has_missed``: others were asked for). ``hulls``: of what ranges of launches read by them,
+    by launch (:mod:`manycl.run.lowering.index_arrays`)."""
 
-    def __init__(self, memory: HostCopies) -> None:
-        self._memory = memory
+    def __init__(self, memory: HostCopies | None) -> None:
+        self._memory, self.has_missed = memory, False
         self._looked: dict[BufferKey, LookedAt] = {}
         self.hulls: Kept[Hashable, dict[tuple[Hashable, ...], tuple[int, int]]] = Kept(FEW)
+
+    @property
+    def known(self) -> HostContents:
+        """The contents that were looked at, for threads beside runs."""
+        found = HostContents(None)
+        found._looked, found.hulls = self._looked, self.hulls
+        return found
 
     def look(self, key: BufferKey, directory: Directory) -> LookedAt | None:
         """Return a buffer's contents; None where the host does not have all of them, or they change again and again:
         steps would be made anew each time."""
         known, number = self._looked.get(key), 0
         if known is not None:
-            if known.is_current(directory):
+            if directory.unchanged.get(key) is known or (self._memory is not None and known.is_current(directory)):
                 return known
             number = known.number + 1
-        found = _present(key, directory, self._memory) if number < ENOUGH else None
-        if found is None:
+        if number >= ENOUGH or not _is_on_host(key, directory):
+            return None
+        found = self._memory.present(key) if self._memory is not None else None
+        if self._memory is None or found is None:
+            self.has_missed = True
             return None
         if len(self._looked) >= FEW:
             self._looked.clear()
@@ -68,8 +79,6 @@ class HostContents:
         return known
 
 
-def _present(key: BufferKey, directory: Directory, memory: HostCopies) -> Bytes | None:
-    """Return the contents of a buffer; None where the host does not have all of them."""
+def _is_on_host(key: BufferKey, directory: Directory) -> bool:
     masks = [part.mask for part in directory.parts.get(key, ())] or [directory.valid.get(key, 0)]
-    is_known = key not in directory.lost and all(mask & HOST_BIT for mask in masks)
-    return memory.present(key) if is_known else None
+    return key not in directory.lost and all(mask & HOST_BIT for mask in masks)

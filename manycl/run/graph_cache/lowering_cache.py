@@ -60,11 +60,12 @@ class LoweringCache:
 
     def lower_ahead(self, problem: Problem, plan: Plan, directory: Directory) -> Lowered | None:
         """Make the steps of a plan that will be asked for, in any thread, and return them; None where memory limits
-        them, or contents decide them that others may change meanwhile. Raises what lowering raises."""
+        them, or contents may decide them that nobody has looked at. Raises what lowering raises."""
         if not plan.is_split or limited(problem, plan):
             return None
-        lowered = lower(problem, plan, directory, {}, self._contents)
-        if lowered.looked_at:
+        contents = self._contents.known
+        lowered = lower(problem, plan, directory, {}, contents)
+        if contents.has_missed:
             return None
         self._ahead = problem.graph, plan, lowered
         return lowered

@@ -57,7 +57,7 @@ def narrow(
         needed = {i: arrays for i in read if (arrays := plain.index_arrays(i))}
         for i, arrays in list(needed.items()):
             nbytes = sum(sizes[of[n]] if n in read else inf for n in arrays)  # (inf: a view, or it is written)
-            if not any(place[0] == i for place in known) and nbytes > max(missing[i] for missing in lacks.values()):
+            if not any(place[0] == i for place in [*known]) and nbytes > max(missing[i] for missing in lacks.values()):
                 del needed[i]
         fixed = [i for i in frozenset().union(*needed.values()) if of[i] not in written]
         seen = {i: looked for i in fixed if (looked := contents.look(of[i], directory)) is not None}

@@ -215,7 +215,7 @@ class Lowered:
         """Return whether the steps would be the same in the directory's present state."""
         if self.promised and not all(promise.is_current for promise in self.promised):
             return False
-        if not all([array.is_current(directory) for array in self.looked_at]):  # noqa: C419 (each notes what has changed)
+        if self.looked_at and not all(array.is_current(directory) for array in self.looked_at):
             return False
         for key, (along, where) in self.state.items():
             parts = directory.parts.get(key, ())

@@ -216,3 +216,22 @@ def test_what_is_small_is_moved_whole(queue: mc.Queue, program: mc.Program) -> N
         program.gather(queue, (ROWS,), (GROUP,), *arrays, y, np.int32(1))
     assert moved(queue.session.run(graph.graph, halves(queue)), "cpu0.0") >= x.nbytes
     assert (y.get() == x[0]).all()
+
+
+def test_steps_made_beside_runs_rely_on_contents_that_are_known(queue: mc.Queue, program: mc.Program) -> None:
+    """They read no memory, and have keys of their own."""
+    matrix = Matrix()
+    rows, *_ = arrays = matrix.on(queue)
+    graph, y = prepared(queue, program, arrays)
+    session, plan = queue.session, halves(queue)
+    problem = session.problem(graph.graph)
+    assert session.data.steps.lower_ahead(problem, plan, session.directory.copy()) is None
+    session.run(graph.graph, plan)
+    found = session.data.steps.lower_ahead(problem, plan, copied := session.directory.copy())
+    assert found is not None
+    assert found.looked_at
+    assert found.fits(session.directory)
+    assert copied.new_key() != session.directory.new_key()
+    rows.set(matrix.rows[::-1].copy())
+    assert not found.fits(session.directory)
+    assert (y.get() == matrix.product()).all()
