@@ -14,7 +14,6 @@ from manycl.plan.split import Split
 from manycl.plan.splitting import ONE_WORK_GROUP, split_of
 from manycl.plan.tuning import PLANNING
 from manycl.report.divided import RANGE
-from manycl.run.engine.asking_policies import POSTPONED, UNPLANNED
 from manycl.run.streams.eager_rule import gains_nothing
 from manycl.trace import KernelEvent
 
@@ -26,28 +25,23 @@ ASKED = 32
 """Kernels that the analysis is asked about, at most, those first that took longest."""
 SHORT = "it is too short to gain by that"
 UNKNOWN = "the program was over before it was found out how"
-NO_GAIN = "that was expected to gain nothing"
 
 
 @dataclass(slots=True)
 class Whole:
     """What ran of a kernel function. ``launch``: of its launches the one that took longest, with the bytes of its
-    ``sizes``; ``seconds`` that it took; ``runs_took``: the longest run with it; ``planned``: the policy that ran it
-    whole although it could have divided it; empty where none has been asked."""
+    ``sizes``; ``seconds`` that it took; ``runs_took``: the longest run with it."""
 
     launch: Launch
     sizes: Mapping[BufferKey, int]
     seconds: float = -1.0
     runs_took: float = 0.0
-    planned: str = ""
 
     def why(self) -> str:
-        """Why it was not divided although it can be."""
-        if self.planned not in ("", "auto"):
-            return f"policy {self.planned} ran it whole"
+        """Why it was not divided although it can be, where no run says so."""
         if gains_nothing(self.runs_took) or self.seconds < PLANNING.worth * HANDOVER:
             return SHORT
-        return NO_GAIN if self.planned else UNKNOWN
+        return UNKNOWN
 
 
 class Kernels(Runs):
@@ -59,15 +53,12 @@ class Kernels(Runs):
 
     def add(self, run: PastRun, result: Result) -> None:
         super().add(run, result)
-        details = result.plan.details if result.plan is not None else {}
-        planned = "" if details.get(POSTPONED) or details.get(UNPLANNED) else result.policy
         for event in run.happened:
             if isinstance(event, KernelEvent) and event.role in ("", RANGE):
                 task = result.graph.nodes[event.node]
                 if isinstance(task, Launch):
                     found = self._of(task, result.graph, max(0.0, event.end - event.start))
                     found.runs_took = max(found.runs_took, run.seconds)
-                    found.planned = found.planned or planned
 
     def _of(self, launch: Launch, graph: Graph, seconds: float) -> Whole:
         found = self.found.get(launch.kernel.name)

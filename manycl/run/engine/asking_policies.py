@@ -42,8 +42,6 @@ Value = TypeVar("Value")
 
 UNFORESEEN = "unforeseen"
 """The key in a plan's details, and in its run's trace, of the list of what failed."""
-POSTPONED = "postponed"
-"""The key that marks a plan before which division of kernels was not analysed: the run is too short to pay for that."""
 UNPLANNED = "unplanned"
 """The key that marks a run whose commands went to devices as they were enqueued: no policy was asked."""
 
