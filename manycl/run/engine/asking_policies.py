@@ -80,8 +80,8 @@ def decided(
     """Return the plan and its steps. ``ahead``: the policy's plan, if it has been made. Raises what ``planned`` and
     ``lowering`` raise."""
     plan = planned(problem, policy) if ahead is None else ahead
-    if plan is not None and plan is not policy and own_name(policy) and not learns(policy) and not problem.as_planned:
-        plan = _moving(problem, plan)
+    if plan is not None and plan is not policy and own_name(policy) and not problem.as_planned:
+        plan = _moving(problem, plan, learns(policy))
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:
@@ -97,11 +97,14 @@ def decided(
         return whole, lowered
 
 
-def _moving(problem: Problem, plan: Plan) -> Plan:
-    """Return the plan with shares that may move at run time, where that pays, or may have to leave a device."""
+def _moving(problem: Problem, plan: Plan, is_learned: bool) -> Plan:
+    """Return the plan with shares that may move at run time, where that pays, or may have to leave a device.
+    ``is_learned``: the policy moves shares itself, from run to run."""
     try:
-        plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
-        return that_may_leave(problem, in_packets(problem, plan))
+        if not is_learned:
+            plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
+            plan = in_packets(problem, plan)
+        return that_may_leave(problem, plan)
     except Exception as error:
         if isinstance(error, ManyclError):
             raise

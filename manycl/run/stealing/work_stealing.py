@@ -73,8 +73,8 @@ class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
     until they are ``loosened``; ``free``: when a device that has not begun is predicted to. ``workers``: the devices
-    that take part, or did; ``thieves``: devices that have stolen, or of whose packets some was taken back; ``is_ready``: whether all
-    that any chunk depends on has been given to devices."""
+    that take part, or did; ``thieves``: devices that have stolen, or of whose packets some was taken back;
+    ``is_ready``: whether all that any chunk depends on has been given to devices."""
 
     def __init__(
         self,
