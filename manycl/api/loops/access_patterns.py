@@ -21,11 +21,12 @@ from manycl.analysis.known_launch import KnownLaunch
 from manycl.api.arrays.arrays import Array
 from manycl.api.loops import parallel_text as text
 from manycl.api.loops.parallel_run import ndrange
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, ManyclError
 from manycl.expressions import ExpressionError, evaluate_integer
 from manycl.graph.launch import scalar_bytes
 from manycl.group_range import GROUP, GroupRange
 from manycl.region import Region
+from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
@@ -180,6 +181,17 @@ def verdicts(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], local
     """Return by index whether the points of a loop (those of work-groups, where it asks for these) run apart."""
     facts = _launched(kernel, counts, args, local or (1,) * len(counts))
     return {name: facts.split(len(counts) - 1 - at) for at, name in enumerate(_indices(kernel, len(counts)))}
+
+
+def races(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], local: Local) -> list[tuple[str, str]]:
+    """Return where points certainly meet, each with the index along which they do; nothing where that is unknown."""
+    try:
+        return [(index, race) for index, v in verdicts(kernel, counts, args, local).items() for race in v.races]
+    except ManyclError:
+        return []
+    except Exception as error:
+        told(error, f"finding out whether points of {kernel.facts.name} meet")
+        return []
 
 
 def derive(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int, local: Local) -> Derived:

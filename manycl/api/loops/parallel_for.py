@@ -19,7 +19,7 @@ import numpy as np
 from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.loops import parallel_text as text
-from manycl.api.loops.access_patterns import AccessPattern, Derived, bounds_of, check, derive, verdicts
+from manycl.api.loops.access_patterns import AccessPattern, Derived, bounds_of, check, derive, races
 from manycl.api.loops.parallel_run import GivenArrays, blocks, default_queue, folded, ndrange
 from manycl.api.loops.parallel_text import BodyForm, Reduced
 from manycl.api.loops.parallel_values import constant, dtype_of, element_of, identity_of, initial, structure, sum_type
@@ -126,10 +126,10 @@ class ParallelFor:
         partial = [queue.empty(blocks(size), dtype_of(r.element)) for r in call.form.reduced]
         args = [*(moved.on_queue[name] for name, _ in call.form.arrays), *call.scalars, *partial]
         event = kernel(queue, size, group, *args, device=device)
-        if call.form not in self._told:  # (what the analysis takes passes while the loop runs)
+        if call.form not in self._told:
             self._told.add(call.form)
-            for index, verdict in verdicts(kernel, call.counts, self._arguments(call, local), local).items():
-                for race in verdict.races:
+            if text.may_meet(call.form, written):  # the analysis takes long, and the loop runs meanwhile
+                for index, race in races(kernel, call.counts, self._arguments(call, local), local):
                     words = f"parallel_for: its points do not run apart along {index}: {race}"
                     warnings.warn(f"{words}; what they leave there may differ from run to run", stacklevel=4)
         result = self._results(call, partial, queue, lazy, device) if partial else event if lazy else None

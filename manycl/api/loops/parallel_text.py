@@ -9,6 +9,7 @@ blocks do not depend on how the work is divided, so results are the same bits on
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import NamedTuple
 
 from manycl.errors import LaunchError
@@ -267,6 +268,20 @@ def asks_for_groups(text: str) -> bool:
     """Return True if a text has barriers, local memory, or ids of work-groups."""
     code = without_comments(text)
     return bool(_GROUPS.search(code) or _LOCAL.search(code))
+
+
+def may_meet(form: BodyForm, written: Set[str]) -> bool:
+    """Return True if points seem to write elements that others use, from the subscripts alone: those that have no
+    variable of the body's, of which an index is missing, or that differ."""
+    known = {*form.indices, *_ALIKE, *(name for name, _ in (*form.scalars, *form.constants))}
+    code = re.sub(r"\s", "", without_comments(form.body))
+    for name in written:
+        found = {t for t in re.findall(rf"\b{name}\[([^][]*)\]", code) if known.issuperset(_IDENTIFIER.findall(t))}
+        if len(found) > 1 or any(
+            re.search("[%/]", t) or not set(form.indices).issubset(_IDENTIFIER.findall(t)) for t in found
+        ):
+            return True
+    return False
 
 
 def _check_braces(what: str, code: str) -> None:
