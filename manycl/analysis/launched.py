@@ -150,7 +150,7 @@ class LaunchFacts:
             return
         hard = {of for of in {of[:2] for of in regions} if self.regions.boxed(*of) is None}
         keys = [("region", *of) for of in dict.fromkeys(regions) if of[:2] in hard]
-        missing = [key for key in keys if self._found.get(key) is None]
+        missing = [key for key in keys if self._found.get(key) is None and key not in self._foreseen]
         found: Any = self.remote("several", tuple(missing)) if len(missing) > 1 else Unanswered("", again=False)
         if not isinstance(found, Unanswered):
             self._foreseen.update(zip(missing, found, strict=True))

@@ -262,6 +262,11 @@ class Division:
         read = {key: [i for i in indices if given[i].reads] for key, indices in of}
         return {"read": read, "write": {key: [i for i in indices if given[i].writes] for key, indices in of}}
 
+    def expect(self, ranges: Sequence[GroupRange]) -> None:
+        """Find out together what some ranges of groups do, for which :meth:`access` will be asked."""
+        missing = [groups for groups in ranges if self._access.get(groups[1:]) is None]
+        (self if self._common is None else self._common[0]).foresee(("read", "write"), missing)
+
     def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
         """What some groups do, by buffer."""
         known = self._access.get(groups[1:])

@@ -240,7 +240,9 @@ class FillTask(MemoryTask):
 
 DeviceTask = Launch | CopyTask | FillTask
 """What runs on a device, in one of its queues."""
-_NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (Launch, CopyTask, FillTask)}
+_NAMES: Mapping[type[Node], tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind)) for kind in (Launch, CopyTask, FillTask, ResultTask)
+}
 Node = DeviceTask | HostTask
 
 
@@ -290,6 +292,18 @@ class Graph:
     def last_writers(self) -> Mapping[BufferKey, int]:
         """The last node that writes each buffer."""
         return {key: node for node, task in enumerate(self.nodes) for key in task.writes}
+
+    @cached_property
+    def brought_home(self) -> frozenset[BufferKey]:
+        """The results that no other node reads once they have been written last."""
+        last, found = self.last_writers, set[BufferKey]()
+        for task in self.nodes:
+            if isinstance(task, ResultTask):
+                found.update(task.reads)
+        for node, task in enumerate(self.nodes):
+            if not isinstance(task, ResultTask):
+                found.difference_update([key for key in task.reads if last.get(key, -1) < node])
+        return frozenset(found)
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -349,7 +363,6 @@ def same_graph(one: Graph, other: Graph) -> bool:
 
 def _same(one: Node, other: Node) -> bool:
     return one is other or (
-        not isinstance(one, HostTask)
-        and type(one) is type(other)
+        type(one) is type(other) is not HostTask  # (a host function may do something else)
         and all(getattr(one, name) == getattr(other, name) for name in _NAMES[type(one)])
     )

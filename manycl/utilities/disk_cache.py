@@ -20,6 +20,7 @@ import threading
 from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib.util import find_spec
+from threading import Thread
 from typing import Any
 
 from manycl import flags
@@ -44,6 +45,8 @@ class DiskCache:
     def __init__(self, name: str, most: int, code: tuple[str, ...] = ()) -> None:
         self._name, self._most = name, most
         self._kept = 0
+        self.trimming: Thread | None = None
+        """What removes the oldest answers, the last time."""
         self._stamp = _stamp(code)  # now: code that is imported later may be newer, never older
 
     def get(self, question: bytes) -> bytes | None:
@@ -76,8 +79,10 @@ class DiskCache:
             folder = self._folder(made=True)
             if folder is None:
                 return
-            if self._kept % _LOOK == 0:
-                self._trim(folder)
+            if self._kept % _LOOK == 0:  # by another thread: of thousands of answers, this takes 0.1 s
+                self.trimming = Thread(target=self._trim, args=(folder,), name="manycl-trim", daemon=True)
+                with contextlib.suppress(RuntimeError):  # the interpreter ends
+                    self.trimming.start()
             self._kept += 1
             asked = hashlib.sha256(self._stamp + question)
             handle, name = tempfile.mkstemp(dir=folder)
@@ -123,7 +128,7 @@ class DiskCache:
         """Remove the oldest answers, and what processes that were ended left half written."""
         left = self._most
         states = []
-        with os.scandir(folder) as entries:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):  # another process has just forgotten it
                     states.append((entry.path, entry.stat(follow_symlinks=False)))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.errors import GraphError, LaunchError
-from manycl.graph.copies import Place, copy_task, fill_task
+from manycl.graph.copies import Place, copy_task, fill_task, result_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, CopyTask, FillTask, same_graph
 from manycl.graph.rename import renamed
@@ -127,6 +127,9 @@ def test_the_same_and_on_other_buffers() -> None:
     assert graph.same == [0, 1, 0]
     assert same_graph(graph, built(b"x"))
     assert not same_graph(graph, built(b"y"))
+    results = [replace(graph, nodes=(*graph.nodes, result_task(keys))) for keys in ([0], [0], [2])]
+    assert same_graph(results[0], results[1])
+    assert not same_graph(results[0], results[2])
     other = renamed(graph, {0: 2, 2: 0})
     assert [(n.reads, n.writes, n.overwrites) for n in other.nodes] == [
         ((), (2,), (2,)),

@@ -112,6 +112,8 @@ class OpenCLDriver:
         self._relays = WeakKeyDictionary[OpenCLDriver, Relay]()
         """By the driver of the device that bytes leave."""
         self._failures = common.failures if common is not None else Failures()
+        # GPUs' drivers take the bytes of ordinary memory before a call returns, while other devices get nothing
+        self._holds_up = self.is_polled and common is not None and len(common.devices) > 1
         self._stager = Stager(self.context, self._new_queue(), self._failures) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)
@@ -221,7 +223,7 @@ class OpenCLDriver:
             self._failures.refuse(after)
             if isinstance(source.owner, OpenCLDriver):
                 return self._relay(source.owner, queue, target, source, rows, after)
-            part = staged_part(target, source, rows) if self._stager is not None else None
+            part = staged_part(target, source, rows, self._holds_up) if self._stager is not None else None
             if self._stager is not None and part is not None:
                 # the thread that waits for what was given before is not the one that will send that
                 before = self._mark(queue, after)

@@ -91,10 +91,12 @@ class StagedPart(NamedTuple):
     is_upload: bool
 
 
-def staged_part(target: End, source: End, rows: Sequence[Box]) -> StagedPart | None:
-    """What a copy moves, where it is worth staging."""
+def staged_part(target: End, source: End, rows: Sequence[Box], holds_up: bool = False) -> StagedPart | None:
+    """What a copy moves, where it is worth staging: from a chunk on where the driver's own path ``holds_up`` other
+    devices."""
     is_upload = not isinstance(source.memory, cl.Buffer)
-    if len(rows) != 1 or rows[0].rows != 1 or rows[0].width < STAGE_FROM:
+    least = min(STAGE_FROM, CHUNK) if holds_up else STAGE_FROM
+    if len(rows) != 1 or rows[0].rows != 1 or rows[0].width < least:
         return None
     host, device = (source, target) if is_upload else (target, source)
     if host.is_pinned or isinstance(host.memory, cl.Buffer):

@@ -98,8 +98,8 @@ class Copy(NamedTuple):
 def continues(graph: Graph, transfer: Copy, command: Command) -> bool:
     """Return whether a command moves more of the same buffer in the same way as a transfer, so that one transfer can do
     both: bytes that follow, bytes for the same window, or so few bytes that a transfer of their own does not pay. Large
-    downloaded pieces stay apart. Copies within a memory may wait for different commands; the joined one waits for all
-    of them."""
+    pieces that are downloaded for other devices stay apart: these get one while the next one is on its way. Copies
+    within a memory may wait for different commands; the joined one waits for all of them."""
     if not isinstance(command, Copy) or command[2:4] != transfer[2:4] or command[5:] != transfer[5:]:
         return False
     first, second = graph.buffers[transfer.buffer], graph.buffers[command.buffer]
@@ -107,7 +107,10 @@ def continues(graph: Graph, transfer: Copy, command: Command) -> bool:
         return False
     if transfer.source == transfer.target:
         return True
-    if command.after != transfer.after or (transfer.is_download and min(first.nbytes, second.nbytes) >= LARGE):
+    if command.after != transfer.after:
+        return False
+    is_for_others = transfer.is_download and not graph.brought_home.issuperset((first.key, second.key))
+    if is_for_others and min(first.nbytes, second.nbytes) >= LARGE:
         return False
     is_window = transfer.source_store is not None or transfer.target_store is not None
     if is_window or max(first.nbytes, second.nbytes) <= TINY:

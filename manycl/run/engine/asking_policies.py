@@ -77,11 +77,9 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
 def decided(
     problem: Problem, policy: Policy, directory: Directory, lowering: Lowering, ahead: Plan | None = None
 ) -> tuple[Plan | None, Lowered]:
-    """Return the plan and its steps. ``ahead``: the policy's plan, if it has been made. Raises what ``planned`` and
-    ``lowering`` raise."""
-    plan = planned(problem, policy) if ahead is None else ahead
-    if plan is not None and plan is not policy and own_name(policy) and not problem.as_planned:
-        plan = _moving(problem, plan, learns(policy))
+    """Return the plan and its steps. ``ahead``: the policy's plan, if it has been made, by ``completed``. Raises what
+    ``planned`` and ``lowering`` raise."""
+    plan = completed(problem, policy) if ahead is None else ahead
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:
@@ -97,11 +95,15 @@ def decided(
         return whole, lowered
 
 
-def _moving(problem: Problem, plan: Plan, is_learned: bool) -> Plan:
-    """Return the plan with shares that may move at run time, where that pays, or may have to leave a device.
-    ``is_learned``: the policy moves shares itself, from run to run."""
+def completed(problem: Problem, policy: Policy) -> Plan | None:
+    """Return what ``planned`` does, with shares that may move at run time, where that pays, or may have to leave a
+    device, unless the plan is the user's. (A policy that learns moves shares itself, from run to run.) Raises what
+    ``planned`` raises."""
+    plan = planned(problem, policy)
+    if plan is None or plan is policy or not own_name(policy) or problem.as_planned:
+        return plan
     try:
-        if not is_learned:
+        if not learns(policy):
             plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
             plan = in_packets(problem, plan)
         return that_may_leave(problem, plan)

@@ -28,7 +28,7 @@ from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
-from manycl.run.engine.asking_policies import planned
+from manycl.run.engine.asking_policies import completed
 from manycl.run.executor.lanes import Worker
 from manycl.run.executor.waits import responsive
 from manycl.run.lowering.ranges import launches_of
@@ -94,8 +94,14 @@ class BackgroundAnalysis:
         launches = _launches(found)
         self._submit(lambda: self._look(interest, launches, build))
 
-    def plan(self, problem: Problem, policy: StaticPolicy, then: Callable[[Plan | None], None]) -> None:
-        """Have a policy solve a problem; ``then`` gets its plan (None: there is none)."""
+    def plan(
+        self,
+        problem: Problem,
+        policy: StaticPolicy,
+        prepare: Callable[[Plan], None],
+        then: Callable[[Plan | None], None],
+    ) -> None:
+        """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none)."""
         foresee = problem.foresee
 
         def foreseen(plan: Plan) -> Plan:
@@ -109,13 +115,17 @@ class BackgroundAnalysis:
         )
 
         def work() -> None:
+            plan = None
             try:
-                then(planned(asked, policy))
+                plan = completed(asked, policy)
+                if plan is not None:
+                    self._ask()
+                    prepare(plan)
             except ManyclError:  # a run that is planned says what is wrong
-                then(None)
+                pass
             except Exception as error:
                 told(error, "planning in the background")
-                then(None)
+            then(plan)
 
         self._submit(work)
 
@@ -187,6 +197,7 @@ def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split
         division = divide(with_work_groups(run_as(launch, 0)), split.dimension, sizes)
         half = -(-split.groups // 2)
         ranges = [division.range(f, count) for f, count in ((0, half), (half, split.groups - half)) if count]
+        division.expect(ranges)
         for groups in ranges:
             division.access(groups)
         if not launch.versions:

@@ -139,10 +139,12 @@ class CachedGraph:
         if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
             self._begin()
         plan, result = self._tuner.plan, None
-        if plan is None and (kept := self._tuner.kept) is not None and self._takes_long and self._is_own:
+        may_wait = self._tuner.kept is not None or (self._is_beside and self.is_looked_at)
+        former = self._tuner.fallback if plan is None and may_wait else None
+        if former is not None and self._takes_long and self._is_own:
             # the fastest plan is followed while another one is made
             self._plan_ahead(graph, self.session.directory.copy)
-            plan = kept if self._tuner.ahead is None else None
+            plan = former.plan if self._tuner.ahead is None else None
         if plan is not None:
             self._was_other = self._tuner.candidate is not None
             result = self._follow(plan, graph, of)
@@ -195,7 +197,14 @@ class CachedGraph:
     @property
     def _takes_long(self) -> bool:
         """True if planning takes long beside a run: it is done in the background, while the graph runs as before."""
-        return self._planning > TRIAL_SHARE * self.budget.least
+        return self._is_beside or self._planning > TRIAL_SHARE * self.budget.least
+
+    @property
+    def _is_beside(self) -> bool:
+        """True if the host has time, as devices are no processors: also a short planning is done in the background,
+        since making its plan's steps and kernels may take long."""
+        machine = self.session.machine
+        return machine.is_spread and any(device.kind != "cpu" for device in machine.devices)
 
     @property
     def _is_own(self) -> bool:
@@ -266,6 +275,7 @@ class CachedGraph:
         """Begin tuning anew, as the analysis has ended and more is known; done once."""
         if not self.is_looked_at:
             self.is_looked_at = True
-            # who waits for a device waits for no long launch, and no rough plan is followed for long
-            is_kept = self._tuner.kept is not None and not self.session.devices.demanded
+            # who waits for a device waits for no long launch, and no rough plan is followed for long on processors,
+            # beside which planning would take ten times as long
+            is_kept = (self._tuner.kept is not None or self._is_beside) and not self.session.devices.demanded
             self._begin(self._given, self._tuner.fallback if is_kept and self._given is None else None)

@@ -28,6 +28,7 @@ class LoweringCache:
         self._memory = memory
         self._discard = discard
         self._kept: deque[tuple[Graph, Plan | None, dict[DeviceIndex, int], Collection[DeviceIndex], Lowered]] = deque()
+        self._ahead: tuple[Graph, Plan, Lowered] | None = None
 
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Return the steps from the cache, or new ones."""
@@ -41,7 +42,12 @@ class LoweringCache:
                 return lowered
         if len(self._kept) >= PLANS:
             self._forget()
-        lowered = lower(problem, plan, directory, limits, checked=True)
+        ahead, self._ahead = self._ahead, None
+        is_asked = ahead is not None and ahead[1] is plan and not limits and not demanded
+        if ahead is not None and is_asked and same_graph(ahead[0], problem.graph) and ahead[2].fits(directory):
+            lowered = ahead[2]
+        else:
+            lowered = lower(problem, plan, directory, limits, checked=True)
         for buffer in lowered.temporaries:
             self._memory.create(buffer.key, buffer.nbytes, buffer.name)
         for window in lowered.room.windows.values() if lowered.room is not None else ():
@@ -50,12 +56,22 @@ class LoweringCache:
             self._kept.append((problem.graph, plan, limits, demanded, lowered))
         return lowered
 
+    def lower_ahead(self, problem: Problem, plan: Plan, directory: Directory) -> Lowered | None:
+        """Make the steps of a plan that will be asked for, in any thread, and return them; None where memory limits
+        them. Raises what lowering raises."""
+        if not plan.is_split or limited(problem, plan):
+            return None
+        lowered = lower(problem, plan, directory, {}, checked=True)
+        self._ahead = problem.graph, plan, lowered
+        return lowered
+
     def exists(self, lowered: Lowered) -> bool:
         """Return whether what steps have allocated still exists."""
         return any(kept is lowered for *_, kept in self._kept)
 
     def clear(self) -> None:
         """Drop all steps, as the devices have changed."""
+        self._ahead = None
         while self._kept:
             self._forget()
 

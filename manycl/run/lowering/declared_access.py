@@ -4,7 +4,7 @@ simulated like all other launches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,9 @@ class Declared(Division):
         self.operations: dict[BufferKey, Atomic] = {}
         self.promised: frozenset[BufferKey] = frozenset()
         self._split = split
+
+    def expect(self, ranges: Sequence[GroupRange]) -> None:
+        """Find out nothing: what ranges do is declared."""
 
     def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
         launch = self.launch

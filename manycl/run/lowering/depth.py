@@ -148,6 +148,7 @@ def _kind(
     division = divided(problem, node, ran, ranges[0].range.dimension, sizes)
     if isinstance(division, HostDivision) or division.operations or sum(a.groups for a in ranges) != division.groups:
         return None
+    division.expect([a.range for a in ranges])
     found = [division.access(a.range) for a in ranges]
     forget_unread(found, ())
     for key in task.writes:

@@ -12,19 +12,20 @@ as a whole, the steps are the nodes and the pieces the buffers.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Beside, Buffer, BufferKey, Graph, HostTask, Node
-from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.machine import HOST, HOST_BIT, DeviceIndex, Machine
 from manycl.model.transfer import CHUNK, chunk_of
-from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.data.coherence import Directory
+from manycl.region import Region, union
+from manycl.run.data.coherence import Directory, places
 from manycl.run.lowering.chunks import chunks_of, in_chunks
 from manycl.run.lowering.depth import InDepth, in_depth
 from manycl.run.lowering.merging import RangeTask
@@ -135,13 +136,35 @@ class _Assembly:
             return frozenset()
         return {n for n in self.plan.still if len({a.device for a in self.of[n]}) == 1}
 
+    def _exchanged(self, drafts: Iterable[RangeTask], chunk: int) -> set[BufferKey]:
+        """Return the buffers of which devices read several chunks that another device has at first, or writes."""
+        devices = self.problem.machine.devices
+        read, had = (defaultdict[BufferKey, list[tuple[int, Region]]](list) for _ in range(2))  # with their memories
+        for key, nbytes in self.sizes.items() if chunk else ():
+            parts = self.directory.parts.get(key, ((Region.span(0, nbytes), self.directory.valid.get(key, 0)),))
+            for region, mask in parts:
+                for memory in places(mask) if not mask & HOST_BIT else ():
+                    had[key].append((memory, region))
+        for draft in drafts if chunk else ():
+            memory = HOST if draft.device == ON_HOST else devices[draft.device].memory
+            for key, access in draft.access.items() if memory != HOST else ():
+                read[key].append((memory, access.reads))
+                had[key].append((memory, access.writes))
+        found = set[BufferKey]()
+        for key, regions in read.items():
+            for memory in {m for m, _ in regions}:
+                mine = union(region for m, region in regions if m == memory)
+                if (mine & union(region for m, region in had[key] if m != memory)).nbytes >= 2 * chunk:
+                    found.add(key)
+        return found
+
     def result(self) -> Lowered:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}
         using: list[dict[BufferKey, BufferKey]] = []
         # in chunks, a part of what goes between devices is uploaded while the next part is downloaded
         chunk = (chunk_of(self.problem.machine) or CHUNK) if len(own) > 1 and not self.problem.as_planned else 0
-        cut = Cut(self.sizes, self.directory, chunk)
         different = {id(drafts): drafts for drafts in self.drafts}
+        cut = Cut(self.sizes, self.directory, chunk, self._exchanged(chain(*different.values()), chunk))
         every = {id(d.access): d.access for drafts in different.values() for d in drafts}
         for touched in every.values():  # ranges of many launches share accesses
             cut.add(touched)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -37,11 +37,17 @@ class Touches(NamedTuple):
 
 
 class Cut:
-    """The buffers of a run, cut into pieces of no more than about ``most`` bytes (0: of any size). ``along``: the parts
-    of those buffers that had to be cut along their parts as well."""
+    """The buffers of a run, cut into pieces: those ``exchanged`` (None: all) into pieces of no more than about ``most``
+    bytes (0: of any size). ``along``: the parts of those buffers that had to be cut along their parts as well."""
 
-    def __init__(self, sizes: Mapping[BufferKey, int], directory: Directory, most: int = 0) -> None:
-        self._most = most
+    def __init__(
+        self,
+        sizes: Mapping[BufferKey, int],
+        directory: Directory,
+        most: int = 0,
+        exchanged: Collection[BufferKey] | None = None,
+    ) -> None:
+        self._most = dict.fromkeys(sizes if exchanged is None else exchanged, most)
         self._sizes = sizes
         self._directory = directory
         self._regions: dict[BufferKey, dict[Region, None]] = {key: {} for key in sizes}
@@ -60,11 +66,11 @@ class Cut:
         """Cut the buffers, so that each piece lies in one part of its buffer."""
         for key, buffer in buffers.items():
             regions, parts = list(self._regions[key]), tuple([p.region for p in self._directory.parts.get(key, ())])
-            found, held = self._cut(buffer.nbytes, regions)
+            found, held = self._cut(key, buffer.nbytes, regions)
             if parts and holders(found, parts) is None:
                 self.along[key] = parts
                 regions = list(dict.fromkeys((*regions, *parts)))
-                found, held = self._cut(buffer.nbytes, regions)
+                found, held = self._cut(key, buffer.nbytes, regions)
             if len(found) == 1:
                 self.buffers[key] = buffer
                 self._pieces[key] = {region: (key,) if h else () for region, h in zip(regions, held, strict=True)}
@@ -76,14 +82,17 @@ class Cut:
             self._pieces[key] = {region: tuple([keys[i] for i in h]) for region, h in zip(regions, held, strict=True)}
             self.cut[key] = dict(zip(keys, found, strict=True))
 
-    def _cut(self, nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], list[tuple[int, ...]]]:
+    def _cut(
+        self, key: BufferKey, nbytes: int, regions: Sequence[Region]
+    ) -> tuple[list[Region], list[tuple[int, ...]]]:
         """Return what :func:`partition` returns, with large pieces cut into chunks."""
         found, held = partition(nbytes, regions)
-        if not self._most or len(found) == 1:  # a buffer used as a whole stays whole
+        most = self._most.get(key, 0)
+        if not most or len(found) == 1:  # a buffer used as a whole stays whole
             return found, held
-        if max(bytes_of(found)) < 2 * self._most:
+        if max(bytes_of(found)) < 2 * most:
             return found, held
-        parts = [chunks(region, self._most) for region in found]
+        parts = [chunks(region, most) for region in found]
         first = [0, *accumulate(len(p) for p in parts)]
         return [c for p in parts for c in p], [tuple(j for i in h for j in range(first[i], first[i + 1])) for h in held]
 

@@ -239,6 +239,8 @@ class _Drafting(MergeSteps):
             access = {key: replace(x, overwrites=False) for key, x in access_of(task, self.sizes).items()}
             found = [access] * len(ranges)
         else:
+            if isinstance(division, Division):
+                division.expect([a.range for a in ranges])
             found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
         cut = DividedNode(node, division, divisions, ranges, found, memories, home, self._memory(home))
         if any(of is not division for of in divisions):

@@ -127,11 +127,11 @@ class DeviceSet:
         lanes = self.backend.lanes
         return frozenset(d for d in self.machine.indices if lanes[d].driver.may_be_lost) if len(lanes) > 1 else NOBODY
 
-    def build(self, launch: Launch) -> None:
-        """Build the kernel of a launch for all devices, beside runs. Raises SourceError."""
+    def build(self, launch: Launch, on: Sequence[DeviceIndex] = ()) -> None:
+        """Build the kernel of a launch for some devices, or (empty) for all, beside runs. Raises SourceError."""
         machine = self.backend.machine
         try:
-            self.backend.programs.prepare([(launch, device) for device in machine.indices])
+            self.backend.programs.prepare([(launch, device) for device in on or machine.indices])
         except LookupError:
             if machine is self.backend.machine:
                 raise  # else devices have changed meanwhile: runs build what they need

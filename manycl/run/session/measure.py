@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -165,9 +166,9 @@ def _wait(driver: Driver, queue: Queue, event: Event) -> None:
 
 class MeasuredLink:
     """The two directions between the host and a device with memory of its own, through pinned memory, and the way to it
-    from another device."""
+    from another device. ``alone``: within it nobody else allocates; filling new pages takes too long for that."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, alone: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self.driver = driver
         device = driver.device
         self.nbytes = min(CHUNK, device.global_memory // _SHARE, device.max_allocation)
@@ -175,9 +176,10 @@ class MeasuredLink:
         self._host = [new_bytes(self.nbytes) for _ in range(2)]
         for data in self._host:
             data[:] = 1
-        self._queues = [driver.queue(timed=True) for _ in range(2)]
-        self._device = [driver.allocate(self.nbytes) for _ in range(2)]
-        self._pins = [driver.pin(data) for data in self._host]
+        with alone():
+            self._queues = [driver.queue(timed=True) for _ in range(2)]
+            self._device = [driver.allocate(self.nbytes) for _ in range(2)]
+            self._pins = [driver.pin(data) for data in self._host]
 
     def close(self) -> None:
         """Free the allocations; no transfer is under way."""

@@ -61,8 +61,7 @@ class PauseMeasurement:
         try:
             self._timed(devices, ())
             for driver in drivers:
-                with self._between_runs(devices), devices.stream.lock if devices.stream is not None else nullcontext():
-                    links.append(MeasuredLink(driver))  # nobody else allocates
+                links.append(MeasuredLink(driver, partial(self._alone, devices)))
             devices.models.measured(measure_links(links, devices.machine, partial(self._timed, devices)))
         except (_EndedError, DriverError):  # runs will say what is wrong with a device
             pass
@@ -86,6 +85,12 @@ class PauseMeasurement:
             with self._between_runs(devices):
                 self._pause = devices.pause
         raise _EndedError
+
+    @contextmanager
+    def _alone(self, devices: DeviceSet) -> Iterator[None]:
+        """Have the locks without which nobody runs or allocates."""
+        with self._between_runs(devices), devices.stream.lock if devices.stream is not None else nullcontext():
+            yield
 
     @contextmanager
     def _between_runs(self, devices: DeviceSet) -> Iterator[None]:

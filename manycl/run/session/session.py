@@ -17,7 +17,7 @@ from manycl.drivers.serve.opener import opener
 from manycl.drivers.survey import is_forked
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
-from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.machine import Machine, queue_counts
 from manycl.model.history.history import identity, kernel_key
 from manycl.plan.merging import Merging
@@ -260,7 +260,7 @@ class Session:
         data.directory = directory
         with self.devices.lock:
             problem, chosen, _ = asked(self.devices, data, graph, policy, queues, options, repeated, rival)
-        self.models.looking.plan(problem, chosen, then)
+        self.models.looking.plan(problem, chosen, partial(_prepare_ahead, self.devices, data, problem), then)
 
     def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph again by ``play``. Return None where the devices' events have another ``version``, or where
@@ -349,6 +349,17 @@ class Session:
         with interruptible:
             self.devices.builder.build(lowered, playback.queues)
         self.devices.use(playback.queues)
+
+
+def _prepare_ahead(devices: DeviceSet, data: SessionData, problem: Problem, plan: Plan) -> None:
+    """Make the steps of a plan that is yet to run, and build their kernels, so that its first run need not. Raises what
+    lowering and building raise."""
+    lowered = data.steps.lower_ahead(problem, plan, data.directory)
+    if lowered is not None and lowered.plan is not None:
+        for a in lowered.plan.assignments:
+            task = lowered.graph.nodes[a.node]
+            if isinstance(task, Launch) and not task.versions:
+                devices.build(task, [a.device])
 
 
 def _dropped(devices: DeviceSet) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DriverError, End
-from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Failures, Staged, StagedPart, Stager
+from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Failures, Staged, StagedPart, Stager, staged_part
 from manycl.region import Box
 
 cl = pytest.importorskip("pyopencl")
@@ -159,4 +159,16 @@ def test_transfers_come_behind_what_their_queue_was_given(is_polled: bool, monke
         assert (out == value).all()
         assert (found == 10 + value).all()
     driver.finish()
+    driver.release()
+
+
+def test_pieces_are_staged_where_the_driver_holds_up_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    driver = open_devices("opencl/2#0")[1][0].open()
+    device, host = End(driver.allocate(STAGE_FROM)), End(np.zeros(STAGE_FROM, np.uint8))
+    for nbytes, alone, beside in ((CHUNK - 1, False, False), (CHUNK, False, True), (STAGE_FROM, True, True)):
+        for ends in ((device, host), (host, device)):
+            for holds_up, is_staged in ((False, alone), (True, beside)):
+                part = staged_part(*ends, (Box(0, nbytes),), holds_up)
+                assert (part is not None) == is_staged
     driver.release()

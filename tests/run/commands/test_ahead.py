@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Beside, Graph, HostTask, Piece
+from manycl.graph.graph import Beside, BufferKey, Graph, HostTask, Piece, ResultTask
 from manycl.machine import HOST, Machine
 from manycl.model.transfer import LARGE, SMALL, TINY
 from manycl.plan.plan import ON_HOST, Assignment, Plan
@@ -361,6 +361,26 @@ def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> N
     graph = Graph((), pieces(*boxes), ())
     assert continues(graph, download(1, -1, 0, [5], True, -9), second) == joined
     assert continues(graph, upload(1, -1, 0, (), False, -9), upload(2, -3, 0, (), False, -9))
+
+
+def test_large_results_that_nobody_else_reads_are_one_transfer() -> None:
+    """Others stay apart: a device gets one piece while the next one leaves another device."""
+    buffers = pieces(Box(0, LARGE), Box(LARGE, LARGE))
+    keys = tuple(map(BufferKey, buffers))
+
+    def node(name: str, reads: tuple[BufferKey, ...], writes: tuple[BufferKey, ...] = ()) -> HostTask:
+        return HostTask(name, print, (), reads, writes)
+
+    def joined(*nodes: HostTask) -> bool:
+        graph = Graph(nodes, buffers, tuple([()] * len(nodes)))
+        return continues(graph, download(1, -1, 0, [0], True), download(2, -2, 0, [0], True))
+
+    results = ResultTask("results", print, (), keys, ())
+    written, read = node("write", (), keys), node("read", keys[:1])
+    assert joined(written, results)
+    assert joined(read, written, results), "it was read before"
+    assert not joined(written, read, results)
+    assert not joined(written, read), "nobody asks for it"
 
 
 def test_handovers_are_read_from_transfers() -> None:

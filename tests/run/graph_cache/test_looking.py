@@ -18,10 +18,13 @@ from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan import splitting
 from manycl.plan.looks import Looks
+from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.executor.lanes import Worker
-from manycl.run.graph_cache import background_analysis
+from manycl.run.executor.programs import Programs
+from manycl.run.graph_cache import background_analysis, lowering_cache
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.recurring_graph import RecurringGraph
 
 PATIENCE = 60  # seconds, after which something hangs
@@ -195,6 +198,43 @@ def test_a_thread_ends_in_whatever_job_it_is() -> None:
     assert ended == ["it cleans up"]
 
 
+def test_steps_and_kernels_of_a_plan_are_made_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the host has time: the first run that is divided makes none, and gives the same."""
+    lowered, built = list[tuple[str, bool]](), list[tuple[str, str]]()
+    lower, build = lowering_cache.lower, Programs.build
+
+    def noted_lower(problem: Problem, plan: Plan | None, *args: Any, **more: Any) -> Any:
+        lowered.append((threading.current_thread().name, plan is not None and plan.is_split))
+        return lower(problem, plan, *args, **more)
+
+    def noted_build(self: Programs, version: Any, device: DeviceIndex) -> Any:
+        built.append((threading.current_thread().name, str(device)))
+        return build(self, version, device)
+
+    monkeypatch.setattr(lowering_cache, "lower", noted_lower)
+    monkeypatch.setattr(Programs, "build", noted_build)
+    monkeypatch.setattr(CachedGraph, "_is_beside", True)
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    expected = np.arange(1 << 18, dtype=np.int32)
+    with np.errstate(over="ignore"):
+        for i in range(200):
+            expected = expected * np.int32(3) + np.int32(i)
+    with mc.Queue("cpu0/2", policy="balance") as queue:
+        x = queue.array(np.arange(1 << 18, dtype=np.int32))
+        with queue.prepare() as prepared:
+            PROGRAM.spin(queue, x.shape, (64,), x, 200)
+        known = prepared._prepared
+        known._plan_ahead(known.graph, queue.session.directory.copy)
+        until(lambda: known._tuner.ahead is not None)
+        assert ("manycl-look", True) in lowered
+        lowered.clear()
+        built.clear()
+        prepared.run()
+        assert not [one for one in lowered if one[1]], "the steps are there"
+        assert not built, "and the kernels"
+        assert (x.get() == expected).all()
+
+
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
 @pytest.mark.parametrize("asks", ["estimates", "foresee"])
 def test_planning_ends_with_its_session(asks: str, is_closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +253,7 @@ def test_planning_ends_with_its_session(asks: str, is_closed: bool, monkeypatch:
         finally:
             ended.set()
 
-    monkeypatch.setattr(background_analysis, "planned", endless)
+    monkeypatch.setattr(background_analysis, "completed", endless)
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     queue = mc.Queue("cpu/2")
     x = queue.zeros(256, np.int32)

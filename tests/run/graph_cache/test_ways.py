@@ -59,7 +59,9 @@ def ways(
     monkeypatch.setattr(recurring_graph, "_only_device", lambda plan: None)
     monkeypatch.setattr(RecurringGraph, "took", took_so)
 
-    def plan(_: object, problem: Problem, policy: StaticPolicy, then: Callable[[Plan | None], None]) -> None:
+    def plan(
+        _: object, problem: Problem, policy: StaticPolicy, __: object, then: Callable[[Plan | None], None]
+    ) -> None:
         def work() -> None:
             then(asking_policies.planned(problem, policy))
 

@@ -167,7 +167,7 @@ def bytes_of(region: Region) -> set[int]:
 
 
 def test_what_goes_from_device_to_device_is_in_chunks_of_the_machines_size() -> None:
-    def pieces(chunk: int) -> list[int]:
+    def pieces(chunk: int, is_read: bool = True) -> list[int]:
         devices = tuple(Device(f"d{n}", "gpu", memory=n + 1) for n in range(2))
         ends = ((HOST, 1), (1, HOST), (HOST, 2), (2, HOST))
         where = Machine(devices, tuple(Link(a, b, 1e12, 1e-6, chunk) for a, b in ends))
@@ -178,12 +178,17 @@ def test_what_goes_from_device_to_device_is_in_chunks_of_the_machines_size() -> 
         builder.add(
             Launch("k", ProgramFacts("", (), {"k": facts}), facts, (64,), (1,), args, (), (key,), overwrites=(key,))
         )
+        if is_read:
+            builder.add(Launch("k", ProgramFacts("", (), {"k": facts}), facts, (64,), (1,), args, (key,), ()))
         graph = builder.build()
         splits = {0: Split(0, 64, slices={key: Slice(1 << 20)})}
         problem = Problem(graph, where, Unit(), (1, 1), splits=splits)
         halves = tuple(Assignment(0, DeviceIndex(d), 0, 0.0, 1.0, 0, 32 * d, 32) for d in range(2))
+        if is_read:
+            halves += (Assignment(1, DeviceIndex(0), 0, 1.0, 2.0),)
         lowered = lower(problem, Plan(halves, "halves", ("d0", "d1"), 1.0), Directory())
         return [b.nbytes for b in lowered.graph.buffers.values()]
 
     assert pieces(0) == [1 << 23] * 8
     assert pieces(1 << 21) == [1 << 21] * 32
+    assert pieces(0, is_read=False) == [1 << 25] * 2, "no device reads what another one has written"
