@@ -78,8 +78,8 @@ def test_cells_are_multiples_of_what_runs_together(
 def test_cells_of_a_gpu_are_multiples_of_its_units() -> None:
     """In work-groups along a dimension, each of which has 4 here."""
     launch = Launch("k", ProgramFacts("", (), {}), KernelFacts("k", 1, ()), (1 << 18, 8), (64, 2), (), (), ())
-    assert run_together(launch, 0, 4096, Device("gpu0", "gpu", compute_units=66)) == 33
-    assert run_together(launch, 0, 4096, Device("gpu0", "gpu", compute_units=8)) == 2
+    found = [run_together(launch, 0, 4096, Device("gpu0", "gpu", compute_units=n)) for n in (66, 8)]
+    assert found == [33, 2]
 
 
 def test_the_last_cells_are_small() -> None:
@@ -437,18 +437,16 @@ def test_nothing_slow_is_begun_that_a_faster_device_would_have_ended_first() -> 
     """A chunk takes 100 ms here; all of them take the other device 6.4 ms, which is free at 10 ms, or later."""
     for free, wanted in ((10e-3, False), (95e-3, True)):
         terms = {device(0): Terms(100e-3, 1e-5), device(1): Terms(1e-4, 1e-5)}
-        deques = {device(0): (0, 0), device(1): (0, 64)}
-        state = WorkStealing(chunked([1] * 64, deques), terms, in_turn=True, free=lambda _, at=free: at)
+        chunks = chunked([1] * 64, {device(0): (0, 0), device(1): (0, 64)})
+        state = WorkStealing(chunks, terms, in_turn=True, free=lambda _, at=free: at)
         assert (state.take(device(0), 0.0) is not None) is wanted
-        if not wanted:  # nobody waits for one that is late
-            assert state.take(device(0), 11e-3) is not None
+        assert wanted or state.take(device(0), 11e-3) is not None  # nobody waits for one that is late
 
 
 def test_packets_fill_devices() -> None:
     """64 groups take a device as long as one does: no packet has fewer, but the last ones."""
-    deques = {device(0): (0, 300), device(1): (300, 330)}
     terms = {device(0): Terms(1e-4, 1e-5, filled=64.0), device(1): Terms(1e-3, 1e-5)}
-    state = WorkStealing(chunked([1] * 330, deques), terms)
+    state = WorkStealing(chunked([1] * 330, {device(0): (0, 300), device(1): (300, 330)}), terms)
     now, sizes = 0.0, []
     state.take(device(1), 0.0)
     while (taken := state.take(device(0), now)) is not None:
