@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import NewType
 
 from manycl.errors import DeviceError
@@ -171,6 +172,9 @@ class Routes:
         return self._owners.get(source if source != HOST else target, DeviceIndex(0))
 
 
+_MEMORY, _TARGET = attrgetter("memory"), attrgetter("target")
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :attr:`routes`: which way data go between
@@ -195,7 +199,8 @@ class Machine:
 
     @property
     def memories(self) -> int:
-        return 1 + max((len(self.hosts), *[d.memory for d in self.devices], *[x.target for x in self.links]))
+        highest: int = max((len(self.hosts), *map(_MEMORY, self.devices), *map(_TARGET, self.links)))
+        return 1 + highest
 
     @property
     def is_spread(self) -> bool:
@@ -213,10 +218,7 @@ class Machine:
 
     def owner(self, memory: int) -> DeviceIndex:
         """Return the first device that has a memory."""
-        for index, device in enumerate(self.devices):  # (a loop's every run asks)
-            if device.memory == memory:
-                return DeviceIndex(index)
-        raise ValueError(f"no device has memory {memory}")
+        return DeviceIndex([*map(_MEMORY, self.devices)].index(memory))
 
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)

@@ -3,15 +3,20 @@ but of what is compiled."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import tempfile
 import threading
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis import strategies as st
 
 from manycl import flags
 from manycl.plan import tuning
@@ -47,7 +52,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 # Python's garbage collector looks through hundreds of thousands of objects of tests and libraries: a sixth of the time
 # of tests of graphs, with Python's own thresholds (700, 10, 10)
-gc.set_threshold(20_000, 20, 20)
+gc.set_threshold(50_000, 20, 20)
 
 # Policies that search have a twentieth of the effort, where no option says otherwise: no module has read this yet
 tuning.PLANNING = tuning.PLANNING._replace(effort=tuning.PLANNING.effort // 20, tree=tuning.PLANNING.tree // 20)
@@ -84,6 +89,32 @@ def _folder(cache: DiskCache, made: bool = False) -> str | None:
 _cache_of_the_environment, flags.cache = flags.cache, _cache
 _folder_of_the_cache, DiskCache._folder = DiskCache._folder, _folder  # type: ignore[assignment, method-assign]
 
+_sampled_from, _strategies = st.sampled_from, dict[str, Any]()
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is told by what is printed of it."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return type(value) in (str, int, float, bool, type(None)) or isinstance(value, Enum)
+
+
+def _sampled(elements: Any) -> Any:
+    """``sampled_from``, once for the same elements: Hypothesis keeps integers(), lists() and others for who asks again,
+    but not these, and looks at each anew, which took a seventh of tests that draw many."""
+    if type(elements) not in (list, tuple) or not all(map(_is_plain, elements)):
+        return _sampled_from(elements)
+    if len(_strategies) > 1 << 12:
+        _strategies.clear()
+    key = repr(elements)
+    found = _strategies.get(key)
+    if found is None:
+        found = _strategies[key] = _sampled_from(elements)
+    return found
+
+
+st.sampled_from = _sampled
+
 # what reproduces a failure is printed, and belongs into the test as an @example
 settings.register_profile("default", deadline=None, print_blob=True)
 # the same examples every time: what lands depends on the change, not on luck (Hypothesis's own choice where CI is set)
@@ -100,6 +131,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::pyopencl.CompilerWarning")
     # as an error it would take the place of the failure of a test whose values are long (FlakyStrategyDefinition)
     config.addinivalue_line("filterwarnings", "ignore:Generating overly large repr:hypothesis.errors.HypothesisWarning")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """In a fresh checkout pytest rewrites the assertions of all test modules: workers would do that side by side, each
+    for all. Every second one begins with the last module, and then finds what the others have left."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    if number % 2 and [Path(word).resolve() for word in session.config.args] == [ROOT / "tests"]:
+        for path in sorted((ROOT / "tests").rglob("test_*.py"), reverse=True):
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting it tells
+                importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

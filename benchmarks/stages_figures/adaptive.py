@@ -73,7 +73,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--applications", type=applications, help="those that are named, separated by commas")
     parser.add_argument("--seconds", type=float, help="for each of them (default 2, with --all 8)")
     parser.add_argument("--drifting", type=int, default=30, help="repetitions while the load drifts (default 30)")
-    parser.add_argument("--method", default="profile", help="profile (default), fixed_point or broyden")
     return parser.parse_args()
 
 
@@ -114,7 +113,6 @@ def main() -> None:
             seconds=seconds if args.seconds is None else args.seconds,
             drifting=args.drifting,
             drifts=drifts,
-            method=args.method,
             large=has_gpu(devices),
         )
         rows = details[devices] = {}

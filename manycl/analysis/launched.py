@@ -62,7 +62,7 @@ class LaunchFacts:
         is_evaluated: bool = False,
     ) -> None:
         self.remote, self.is_evaluated = remote, is_evaluated
-        self.facts = facts
+        self.facts, self._unit = facts, unit
         self.launch = launch
         self.summary: KernelSummary = interpret(unit, facts, launch) if summary is None else summary
         self.unanswered = 0
@@ -163,6 +163,17 @@ class LaunchFacts:
     @cached_property
     def _counted(self) -> CountedRegions:
         return CountedRegions(self.regions)
+
+    def looked(self, contents: Mapping[int, np.ndarray], budget: int) -> CountedRegions:
+        """The regions of the launch with the ``contents`` of index arrays. For the rest, see
+        :class:`~manycl.analysis.regions.counted.CountedRegions`."""
+        return CountedRegions(self._followed, budget, contents)
+
+    @cached_property
+    def _followed(self) -> Regions:
+        """The regions by following the launch itself: one that values were put in does not tell where data are from."""
+        own = interpret(self._unit, self.facts, self.launch) if self.is_evaluated else None
+        return self.regions if own is None else Regions(self.facts, own, self.launch, isl_here=False)
 
     def split(self, dimension: int) -> Verdict:
         """Whether work-groups may run apart along a dimension, or why not."""

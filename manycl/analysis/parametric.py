@@ -195,7 +195,7 @@ def translation(kernel: KernelFacts, summary: KernelSummary, launch: KnownLaunch
     for place in places:
         if any(names & loop.trips.variables().keys() for loop in place.loops if loop.trips is not None):
             return None
-        for part in place.condition.args if place.condition.op == "and" else (place.condition,):
+        for part in place.condition.parts:
             if names & part.variables().keys():
                 conditions[part] = None
         if isinstance(place, MemoryAccess):

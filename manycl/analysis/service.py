@@ -6,8 +6,7 @@ import atexit
 import os
 import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
@@ -65,14 +64,12 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
     """
     given = tuple(options)
     key = _request(source, path, given)
-    with _lock:
-        if key in _programs:
-            _programs.move_to_end(key)
-            return _programs[key]
-    answer = _ask(key)
-    program = ProgramFacts(source, given, answer.kernels, path, answer.warnings, answer.tree)
-    if not _includes(source):
-        return _keep(_programs, key, program)
+    program = _programs.get(key)
+    if program is None:
+        answer = _ask(key)
+        program = ProgramFacts(source, given, answer.kernels, path, answer.warnings, answer.tree)
+        if not _includes(source):
+            return _programs.keep(key, program)
     return program
 
 
@@ -82,30 +79,27 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     Raises KeyError for a kernel that the program does not have, :class:`SourceError` where a file that it includes
     has changed and no longer compiles.
     """
-    result = _sub_kernel(program, "sub_kernel", kernel)
+    result: SubKernel = _question(program, "sub_kernel", kernel)
     return result if result.edited else replace(result, options=program.options)
 
 
-def _sub_kernel(program: ProgramFacts, question: str, kernel: str) -> SubKernel:
-    from manycl.analysis.texts.rewrite import SubKernel
-
-    result = _question(program, question, kernel)
-    assert isinstance(result, SubKernel)
-    return result
-
-
 def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run ranges of the work-groups of a launch of ``kernel`` on parts of its buffers, or why that cannot be
-    done. Raises as :func:`sub_kernel` does.
-    """
-    return _sub_kernel(program, "windowed_kernel", kernel)
+    """How to run ranges of a launch on parts of its buffers, or why that cannot be done. Raises as
+    :func:`sub_kernel`."""
+    found: SubKernel = _question(program, "windowed_kernel", kernel)
+    return found
 
 
 def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run a kernel whose arguments begin within buffers, or why that cannot be done. Raises as
-    :func:`sub_kernel` does.
-    """
-    return _sub_kernel(program, "shifted_kernel", kernel)
+    """How to run a kernel whose arguments begin within buffers, or why not. Raises as :func:`sub_kernel`."""
+    found: SubKernel = _question(program, "shifted_kernel", kernel)
+    return found
+
+
+def guarded_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
+    """How to run a kernel only where an integer is set, or why not. Raises as :func:`sub_kernel`."""
+    found: SubKernel = _question(program, "guarded_kernel", kernel)
+    return found
 
 
 def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
@@ -113,11 +107,8 @@ def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
 
     Raises as :func:`sub_kernel` does.
     """
-    from manycl.analysis.texts.merge import MergeKernel
-
-    result = _question(program, "merge_kernel", kernel)
-    assert isinstance(result, MergeKernel)
-    return result
+    found: MergeKernel = _question(program, "merge_kernel", kernel)
+    return found
 
 
 def work_group_function(
@@ -134,11 +125,9 @@ def work_group_function(
     has; ``wide``: global ids may exceed 31 bits; ``lines``: it tells compilers the user's. Raises as :func:`sub_kernel`
     does.
     """
-    from manycl.analysis.work_group.group_function import WorkGroupFunction
-
-    result = _question(program, "work_group_function", kernel, (local_size, lanes, wide, lines))
-    assert isinstance(result, WorkGroupFunction)
-    return result
+    arguments = local_size, lanes, wide, lines
+    found: WorkGroupFunction = _question(program, "work_group_function", kernel, arguments)
+    return found
 
 
 def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
@@ -146,12 +135,11 @@ def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
     the program does not have. The same arguments give the same object."""
     facts = program.kernels[kernel]
     key = program.tree, kernel
-    with _lock:
-        found = _summaries.get(key)
+    found = _summaries.get(key)
     if found is None:
         from manycl.analysis.interpreter.interpret import interpret
 
-        found = _keep(_summaries, key, interpret(_unit(program), facts))
+        found = _summaries.keep(key, interpret(_unit(program), facts))
     return found
 
 
@@ -160,26 +148,30 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
     for a kernel that the program does not have."""
     facts = program.kernels[kernel]
     key = program.tree, kernel
-    with _lock:
-        found = _deciding.get(key)
+    found = _deciding.get(key)
     if found is None:
-        question = repr((sha256(program.tree).digest(), kernel)).encode()
-        known: Any = _decisions.recall(question)
-        if known is not None:
-            same: tuple[frozenset[int] | None] = _keep(_deciding, key, known)
-            return same[0]
         from manycl.analysis.regions.bounds import deciding
 
         try:
-            found = (deciding(symbolic(program, kernel), facts),)
-            _decisions.note(question, found)
+            found = (_recalled(_decisions, program, (kernel,), lambda: deciding(symbolic(program, kernel), facts)),)
         except SourceError:
             found = (None,)
         except Exception as error:  # each launch is looked at for itself
             told(error, f"finding out on what the accesses of kernel {kernel} depend")
             found = (None,)
-        found = _keep(_deciding, key, found)
+        found = _deciding.keep(key, found)
     return found[0]
+
+
+def _recalled(cache: DiskCache, program: ProgramFacts, about: tuple[object, ...], find: Callable[[], Value]) -> Value:
+    """Return what a cache has of a question about a program, else what is found now, which it then has."""
+    question = repr((sha256(program.tree).digest(), *about)).encode()
+    kept: Any = cache.recall(question)
+    if kept is None:
+        kept = (find(),)
+        cache.note(question, kept)
+    value: Value = kept[0]
+    return value
 
 
 def accessing(
@@ -195,9 +187,7 @@ def accessing(
     if found is not None and not found.issuperset(launch.scalars):
         kept = {i: launch.scalars[i] for i in found & set(launch.scalars)}
         key = program.tree, kernel, replace(launch, scalars=kept).key
-        with _lock:
-            known = _alike.get(key)
-        launch = known if known is not None else _keep(_alike, key, launch)
+        launch = _alike.get(key) or _alike.keep(key, launch)
     many = _family(program, kernel, launch).of(launch)
     if many is not None:
         return many.like(launch)
@@ -221,8 +211,7 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
     arguments give the same object."""
     facts = program.kernels[kernel]
     key = program.tree, kernel, launch.key
-    with _lock:
-        found = _launches.get(key)
+    found = _launches.get(key)
     if found is None:
         from manycl.analysis.launched import LaunchFacts, Unanswered
 
@@ -232,22 +221,20 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
             for_all = many and many[0].for_all(what, *arguments)
             if for_all is not None:
                 return for_all
-            asked = sha256(program.tree).digest(), kernel, launch.key, what, arguments
-            question = repr(asked).encode()
-            kept: Any = _about_launches.recall(question)
-            if kept is not None:
-                return kept[0]
-            try:
+
+            def asked() -> object:
                 answer = _answer(worker.LaunchQuestion(program.tree, facts, launch, what, arguments), LAUNCH_LIMIT)
+                if answer.failure:
+                    raise LostError(_failed(answer, "the analysis"))
+                return answer.result
+
+            try:
+                return _recalled(_about_launches, program, (kernel, launch.key, what, arguments), asked)
             except LostError as lost:
                 return Unanswered(f"{lost}", again=lost.outside)
-            if answer.failure:
-                return Unanswered(_failed(answer, "the analysis"), again=False)
-            _about_launches.note(question, (answer.result,))
-            return answer.result
 
         summary = _interpreted.get(key) or (many and many[1])
-        found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote, summary, many is not None))
+        found = _launches.keep(key, LaunchFacts(_unit(program), facts, launch, remote, summary, many is not None))
         with _lock:
             _steps[key[:2]] = max(_steps.pop(key[:2], 0), found.summary.steps)
             if len(_steps) > _CACHED:
@@ -264,7 +251,7 @@ def _parametric(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tupl
     summary = evaluated(found, launch) if found is not None else None
     if found is None or summary is None:
         return None
-    _keep(_interpreted, (program.tree, kernel, found.launch.key), found.summary)
+    _interpreted.keep((program.tree, kernel, found.launch.key), found.summary)
     return launched(program, kernel, found.launch), summary
 
 
@@ -294,13 +281,10 @@ def _widest(
     from manycl.analysis.interpreter.interpret import interpret
     from manycl.analysis.parametric import widest
 
-    question = repr((sha256(program.tree).digest(), kernel.name, launch.key, chosen, least)).encode()
-    kept: Any = _about_launches.recall(question)
-    if kept is None:
-        kept = (widest(launch, chosen, least, partial(interpret, _unit(program), kernel)),)
-        _about_launches.note(question, kept)
-    found: tuple[KnownLaunch, KernelSummary] | None = kept[0]
-    return found
+    def found() -> tuple[KnownLaunch, KernelSummary] | None:
+        return widest(launch, chosen, least, partial(interpret, _unit(program), kernel))
+
+    return _recalled(_about_launches, program, (kernel.name, launch.key, chosen, least), found)
 
 
 def is_one_of_many(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> bool:
@@ -316,13 +300,12 @@ def steps(program: ProgramFacts, kernel: str) -> int:
 def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KernelSummary:
     """What a kernel accesses and counts in one launch; without isl, whose import alone takes a tenth of a second."""
     key = program.tree, kernel, launch.key
-    with _lock:
-        known = _launches.get(key)
-        found = known.summary if known is not None else _interpreted.get(key)
+    known = _launches.get(key)
+    found = known.summary if known is not None else _interpreted.get(key)
     if found is None:
         from manycl.analysis.interpreter.interpret import interpret
 
-        found = _keep(_interpreted, key, interpret(_unit(program), program.kernels[kernel], launch))
+        found = _interpreted.keep(key, interpret(_unit(program), program.kernels[kernel], launch))
     return found
 
 
@@ -330,17 +313,14 @@ def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
     """What a kernel accesses in any launch, so that many can be asked about quickly; None where that cannot be told.
     Raises KeyError for a kernel that the program does not have."""
     facts = program.kernels[kernel]
-    question = repr((sha256(program.tree).digest(), kernel)).encode()
-    kept: Any = _enclosures.recall(question)
-    if kept is not None:
-        known: Enclosure | None = kept[0]
-        return known
-    from manycl.analysis.interpreter.interpret import interpret_any
-    from manycl.analysis.regions.enclosure import enclosure
 
-    found = enclosure(interpret_any(_unit(program), facts))
-    _enclosures.note(question, (found,))
-    return found
+    def found() -> Enclosure | None:
+        from manycl.analysis.interpreter.interpret import interpret_any
+        from manycl.analysis.regions.enclosure import enclosure
+
+        return enclosure(interpret_any(_unit(program), facts))
+
+    return _recalled(_enclosures, program, (kernel,), found)
 
 
 def oversized(program: ProgramFacts, kernel: str) -> tuple[str, int, str, int] | None:
@@ -351,36 +331,24 @@ def oversized(program: ProgramFacts, kernel: str) -> tuple[str, int, str, int] |
 
 
 def _unit(program: ProgramFacts) -> Unit:
-    with _lock:
-        unit = _units.get(program.tree)
+    unit = _units.get(program.tree)
     if unit is None:
         from manycl.analysis.transport import decode
 
-        unit = _keep(_units, program.tree, decode(program.tree))
+        unit = _units.keep(program.tree, decode(program.tree))
     return unit
 
 
-def _keep(kept: OrderedDict[Any, Value], key: object, value: Value) -> Value:
-    """The value, or that of another thread that was first."""
-    with _lock:
-        found = kept.setdefault(key, value)
-        kept.move_to_end(key)
-        if len(kept) > _CACHED:
-            kept.popitem(last=False)
-    return found
-
-
-def _question(program: ProgramFacts, what: str, kernel: str, arguments: tuple[Any, ...] = ()) -> object:
+def _question(program: ProgramFacts, what: str, kernel: str, arguments: tuple[Any, ...] = ()) -> Any:
     if kernel not in program.kernels:
         raise KeyError(kernel)
     request = _request(program.source, program.path, program.options)
     key = request, what, kernel, arguments
-    with _lock:
-        if key in _texts:
-            return _texts[key]
-    result = _ask(worker.Question(request, what, kernel, arguments)).result
-    if not _includes(program.source):
-        return _keep(_texts, key, result)
+    result = _texts.get(key)
+    if result is None:
+        result = _ask(worker.Question(request, what, kernel, arguments)).result
+        if not _includes(program.source):
+            return _texts.keep(key, result)
     return result
 
 
@@ -468,15 +436,15 @@ def expect_launches() -> None:
 _expected = False
 _lock = threading.Lock()
 _asking = threading.Lock()
-_programs: OrderedDict[tuple[object, ...], ProgramFacts] = OrderedDict()
-_units: OrderedDict[bytes, Unit] = OrderedDict()
-_summaries: OrderedDict[tuple[bytes, str], KernelSummary] = OrderedDict()
-_deciding: OrderedDict[tuple[bytes, str], tuple[frozenset[int] | None]] = OrderedDict()
-_alike: OrderedDict[tuple[object, ...], KnownLaunch] = OrderedDict()
+_programs: Kept[tuple[object, ...], ProgramFacts] = Kept(_CACHED)
+_units: Kept[bytes, Unit] = Kept(_CACHED)
+_summaries: Kept[tuple[bytes, str], KernelSummary] = Kept(_CACHED)
+_deciding: Kept[tuple[bytes, str], tuple[frozenset[int] | None]] = Kept(_CACHED)
+_alike: Kept[tuple[object, ...], KnownLaunch] = Kept(_CACHED)
 _same: Kept[tuple[object, ...], KnownLaunch] = Kept(MANY)
-_texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
-_launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
-_interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()
+_texts: Kept[tuple[object, ...], object] = Kept(_CACHED)
+_launches: Kept[tuple[object, ...], LaunchFacts] = Kept(_CACHED)
+_interpreted: Kept[tuple[object, ...], KernelSummary] = Kept(_CACHED)
 _families: Kept[tuple[object, ...], LaunchFamily] = Kept(_CACHED)
 _steps: dict[tuple[bytes, str], int] = {}
 _current: WorkerProcess | None = None

@@ -61,7 +61,7 @@ class WorkerAnswer:
 @dataclass(frozen=True, slots=True)
 class Question:
     """More about a source than its facts: ``what`` is ``sub_kernel``, ``windowed_kernel``, ``shifted_kernel``,
-    ``merge_kernel`` or ``work_group_function`` (with ``arguments``), of ``kernel``."""
+    ``guarded_kernel``, ``merge_kernel`` or ``work_group_function`` (with ``arguments``), of ``kernel``."""
 
     request: Request
     what: str
@@ -207,11 +207,10 @@ def _result(question: Question, unit: Unit) -> object:
         return work_group_function(unit, question.kernel, *question.arguments)
     if question.what == "merge_kernel":
         return merge.merge_kernel(unit, question.kernel, source, options)
-    if question.what == "windowed_kernel":
-        return rewrite.windowed_kernel(unit, question.kernel, options)
-    if question.what == "shifted_kernel":
-        return rewrite.shifted_kernel(unit, question.kernel, options)
-    return rewrite.sub_kernel(unit, question.kernel, source, options)
+    if question.what == "sub_kernel":
+        return rewrite.sub_kernel(unit, question.kernel, source, options)
+    edited = (rewrite.windowed_kernel, rewrite.shifted_kernel, rewrite.guarded_kernel)
+    return {made.__name__: made for made in edited}[question.what](unit, question.kernel, options)
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array
-from manycl.api.running import RunningQueue
 from manycl.api.submission import PREPARED, Submission
+from manycl.api.waits import WaitingQueue
 from manycl.errors import LaunchError
-from manycl.graph.dependences import with_results
 from manycl.graph.graph import BufferKey, Graph, Node
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
@@ -70,8 +69,6 @@ class Prepared:
         self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
         self._policy: str | Policy | Plan | None = None
         self._cached: CachedGraph | None = None
-        self._read: frozenset[BufferKey] | None = None  # what the host has read behind all runs
-        self._ran_on: dict[BufferKey, BufferKey] = {}  # the graph's buffers, by those of the last run
         self._enqueued: weakref.ref[Submission] | None = None  # lives as long as its events
 
     def complete(self, enqueued: Submission) -> None:
@@ -111,20 +108,9 @@ class Prepared:
         from manycl.run.graph_cache.cached_graph import CachedGraph
 
         if self._cached is None:
-            queue, graph = self.queue, with_results(self.graph, sorted(self._read or ()))
+            queue, graph = self.queue, self.graph
             self._cached = CachedGraph(queue.session, graph, self._policy, queues=queue.queues, options=queue.options)
         return self._cached
-
-    def _note_read(self) -> None:
-        """Note the arrays that the host has read behind the last run: those that it has read behind all runs so far are
-        expected to be read again, and are results of the graph."""
-        if not self._ran_on or isinstance(self._policy, Plan) or not self.queue.session.machine.is_spread:
-            return
-        asked, before = self.queue.session.buffers.asked, self._read
-        found = frozenset([key for now, key in self._ran_on.items() if now in asked])
-        self._read = found & self.graph.last_writers.keys() if before is None else before & found
-        if self._read != (before or frozenset()):
-            self._cached = None
 
     def _run(self) -> Result:
         """Run on the buffers that the arrays have now: they may have exchanged them."""
@@ -133,17 +119,14 @@ class Prepared:
             instead = {old: new for old, new in instead.items() if old in self.graph.buffers}
             if set(instead.values()) != set(instead):
                 raise LaunchError("an array of a prepared graph has exchanged contents with one that is not in it")
-        result = self._prepared.run(instead)
-        buffers, self._ran_on = self.queue.session.buffers, {instead.get(key, key): key for key in self.graph.buffers}
-        buffers.brought = {instead.get(key, key) for key in self._read or ()}
-        buffers.asked.clear()
-        return result
+        return self._prepared.run(instead)
 
     def run(self) -> Result:
         """Run the graph on the arrays' present contents. What is enqueued on the queue, or on another one with these
         arrays, runs first. Raises what a run raises, and LaunchError while one of the arrays is mapped, or where a
         graph is being prepared."""
-        self._note_read()
+        if self._cached is not None:
+            self._cached.expect_results()
         self.queue.finish()
         for array in self._arrays.values():
             if array.queue is not self.queue or array.buffer.key in self.queue.mapped:
@@ -177,7 +160,7 @@ class Prepared:
         return Repetitions(tuple(seconds), False)
 
 
-class CollectingQueue(RunningQueue):
+class CollectingQueue(WaitingQueue):
     """The part of a queue that collects what a thread enqueues, without running it."""
 
     __slots__ = ("_made",)  # compiled code reads it

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from sys import getrefcount
+from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ from manycl.api.events import Commands
 from manycl.api.recording import record, underway
 from manycl.api.run_trace import RunTrace, showable
 from manycl.api.submission import Submission
-from manycl.api.waits import Waits
 from manycl.errors import LaunchError, ManyclError, RunError, anew
 from manycl.graph.copies import Place
 from manycl.graph.graph import DeviceTask
+from manycl.graph.horizon import HORIZON
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.graph_cache.learners import Learners, told
@@ -38,16 +38,15 @@ if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devic
 
 log = logger(__name__)
 
-ROOM = 256 << 20
-"""Bytes of new arrays since the queue was last waited for, after which it checks whether most of them are kept alive
-only by commands that are enqueued; more where all memories are large."""
-_ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them
+_PLACE = itemgetter(0)  # of a read
 
 
-class RunningQueue(Waits):
+class RunningQueue:
     """The part of a queue that runs commands. ``policy``, ``queues`` and ``options`` are the queue's."""
 
     __slots__ = (
+        "__dict__",
+        "__weakref__",
         "enqueued",
         "launches",
         "mapped",
@@ -74,7 +73,7 @@ class RunningQueue(Waits):
         self.learners = learners
         self.queues = queues
         self.options = options
-        self._recurring = GraphCache(session)
+        self._recurring = GraphCache(session, queues, options)
         need = always_planned(session.devices, queues) or (Need.OPTIONS if options else None)
         self._always = decide(Facts(need=need)) if need is not None else None  # how all of its commands run
         if self._always is None and len(session.backend.lanes) == 1:
@@ -167,23 +166,6 @@ class RunningQueue(Waits):
             enqueued.is_stretch = True
             self.flush()
 
-    def make_room(self, nbytes: int) -> None:
-        """Count bytes that are about to be allocated. Where at least half of the arrays made since the last check are
-        kept alive only by what is enqueued, wait for that, so that they are freed: a program may drop arrays in a loop
-        that waits for nothing. Raises what went wrong."""
-        self._made_bytes += nbytes
-        if self._made_bytes < ROOM or self._made_bytes < self.session.backend.memory.roomy:
-            return
-        made, self._made_bytes = self._made_bytes, 0
-        if (self.policy or self._default) != "auto" or self.options or self.preparing or self.is_running_here:
-            return
-        with self.lock:
-            stream = self.enqueued.stream
-            held = [*self.enqueued.arrays.values(), *(stream.arrays.values() if stream is not None else ())]
-            dropped = sum([array.buffer.nbytes for array in held if getrefcount(array) <= _ONLY_HERE])
-        if 2 * dropped >= made:
-            self.finish()
-
     def _take(self) -> None:
         """Close the submission so that it runs: commands from now on follow it."""
         with self.lock:
@@ -210,6 +192,28 @@ class RunningQueue(Waits):
         if not self._look(wanted):
             self._complete(None, wanted)
         self._made_bytes = 0
+
+    def wait_for(self, enqueued: Commands, node: int) -> bool:
+        """Wait until a node has ended. Returns True if it is known to have succeeded, else False, whatever has become
+        of it. Raises what went wrong with the commands that had to run for it."""
+        with self.lock:
+            if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
+                return False
+        stream, is_last = enqueued.stream, node == len(enqueued) - 1
+        if stream is not None and node < stream.waited:
+            return False
+        # (a part of a program ends at the horizon, and an eager stream has to end some time)
+        if (
+            stream is not None
+            and node < min(len(stream.given), HORIZON)
+            and (not is_last or (stream.is_short and stream.is_young and not underway))
+        ):
+            self.session.devices.refuse_host_functions()
+            if stream.wait_for(node):
+                return True
+        if not (is_last and enqueued is self.enqueued and self._look(None)):
+            self._complete(enqueued)
+        return False
 
     def _look(self, wanted: Place | None) -> bool:
         """Wait for what the eager stream has been given, where that is all that is enqueued, and more commands of that
@@ -261,14 +265,15 @@ class RunningQueue(Waits):
 
     def _follow(self, run: EagerResult, seconds: float) -> None:
         """Tell the graph cache how long an eager stream, or a batch of one, took from its first command on."""
-        self._recurring.ran_eagerly(run, seconds, str(self._policy or self._default), self.queues, self.options)
+        self._recurring.ran_eagerly(run, seconds, str(self._policy or self._default))
 
     def _complete(self, last: Commands | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are
         ``wanted`` on the host. Raises what went wrong."""
         self.session.devices.refuse_host_functions()  # the run that they are part of would be waited for
-        self.refuse_while_preparing()
-        if self.is_running_here:
+        if self.preparing:
+            self.refuse_while_preparing()
+        if self._runner and self.is_running_here:
             raise RunError(
                 "a result is asked for in the middle of a run, by the thread whose run it is: by a policy, a signal"
                 " handler, or a finalizer that garbage collection has called",
@@ -324,26 +329,31 @@ class RunningQueue(Waits):
             enqueued.read(self.session.buffers)
             enqueued.ended(self)
             return
-        batch, policy = enqueued.batch(), self.learners.find(self.policy)
-        read = wanted, *[place for place, _ in enqueued.reads]
+        batch, policy = enqueued.batch(), self.learners.find(self._policy)
+        read = wanted, *map(_PLACE, enqueued.reads)
 
         def run() -> Result:
             if policy is None or isinstance(policy, str):
-                result = self._recurring.run(batch, policy or self._default, self.queues, self.options, read)
+                result = self._recurring.run(batch, policy or self._default, read)
                 if before is None:
                     self._recurring.took(perf_counter() - max(enqueued.began, self._ended))
-                return result
-            graph = batch.with_results(self._recurring.results(read)).graph()
-            result = self.session.run(graph, policy, queues=self.queues, options=self.options)
-            return told(policy, result) if learns(policy) else result
-
-        def run_and_read() -> Result:
-            result = run()
+            else:
+                graph = batch.with_results(self._recurring.results(read)).graph()
+                result = self.session.run(graph, policy, queues=self.queues, options=self.options)
+                result = told(policy, result) if learns(policy) else result
             enqueued.read(self.session.buffers)
             return result if enqueued.decision is None else _explained(result, enqueued.decision)
 
-        self.keep(run_and_read, enqueued)
+        self.keep(run, enqueued)
         self._is_followed, self._ended = enqueued.is_stretch, perf_counter()
+
+    def refuse_while_preparing(self) -> None:
+        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
+        if self.preparing and threading.get_ident() in self.preparing:
+            raise LaunchError(
+                "a graph is being prepared: results can be asked for when its `with` block has ended",
+                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
+            )
 
     def _fail_all(self, error: BaseException) -> None:
         """Mark all submissions that were taken as failed, as what was enqueued before them has failed."""
@@ -455,34 +465,6 @@ class RunningQueue(Waits):
         is_followed, self._is_followed = self._is_followed, False
         self._past = (*self._past, self._result)[-FEW:] if is_followed and self._result is not None else ()
         self._result = self._trace = None
-
-    def _end_waited(self) -> None:
-        """Make a run of commands that have been waited for one by one."""
-        stream = self.enqueued.stream
-        is_over = stream is not None and stream.has_batch and stream.is_waited
-        if is_over and not self.enqueued.builder.nodes and not self.preparing:
-            self._complete(None)
-
-    @property
-    def result(self) -> Result:
-        """The last run: its seconds, plan and record."""
-        self._end_waited()
-        if self._result is None:
-            raise ManyclError("nothing has run on this queue yet")
-        return self._result()
-
-    @property
-    def trace(self) -> RunTrace:
-        """The trace of the runs since a result was last asked for."""
-        self._end_waited()
-        if self._trace is None:
-            from manycl.run.engine.merged_traces import joined, past_run  # what runs is imported with the first queue
-
-            trace = self.result.trace
-            if self._past:
-                trace = joined([past_run(run()) for run in (*self._past, self._result) if run is not None])
-            self._trace = showable(trace)
-        return self._trace
 
 
 def _named(policy: str | Policy | Plan) -> str:

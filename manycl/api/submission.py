@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -132,7 +133,7 @@ class Submission:
         if not self.builder.nodes:
             self.began = perf_counter()
         before = self._given
-        index = self.builder.add(node, [n - before for n in after if n >= before])
+        index = self.builder.add(node, [n - before for n in after if n >= before] if after else ())
         if self._component is not None and self._thread == threading.get_ident():
             self._component.append(index)
         elif index + 1 >= self._until:
@@ -185,9 +186,10 @@ class Submission:
 
     def batch(self) -> Batch:
         """Return all nodes that the device has not been given."""
-        inside = {n for c in self._components for n in c}
+        components = [*map(tuple, filter(None, self._components))]
+        inside = {*chain.from_iterable(components)}
         rest = [(n,) for n in range(len(self.builder)) if n not in inside] if inside else ()
-        return self.builder.batch((*(tuple(c) for c in self._components if c), *rest))
+        return self.builder.batch((*components, *rest))
 
     # status and times
 
@@ -286,6 +288,8 @@ class Submission:
 
     def read(self, buffers: Buffers) -> None:
         """Do the copies of ``read_last``, now that all nodes have run. Raises what ``Buffers.host`` raises."""
+        if not self.reads:
+            return
         from manycl.run.data.host_memory import copy_bytes  # run/ is imported when a queue opens devices
 
         first = len(self) - len(self.reads)

@@ -1,85 +1,48 @@
-"""Waits for what a queue has given a device, while the eager stream goes on."""
+"""Waits for what a queue has given a device, while the eager stream goes on; and what the last run was."""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+from sys import getrefcount
 from typing import TYPE_CHECKING
 
-from manycl.api.background import Background
-from manycl.api.events import Commands, Event, MoveEvent
+from manycl.api.events import Event, MoveEvent
 from manycl.api.recording import underway
-from manycl.api.submission import Submission
+from manycl.api.run_trace import RunTrace, showable
+from manycl.api.running import RunningQueue
 from manycl.drivers.driver import Bytes
-from manycl.errors import LaunchError
+from manycl.errors import ManyclError
 from manycl.graph.copies import Place
-from manycl.graph.horizon import HORIZON
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.arrays import Array
-    from manycl.run.graph_cache.graph_cache import GraphCache
-    from manycl.run.session.session import Session
+    from manycl.run.engine.result import Result
     from manycl.run.streams.eager_stream import EagerStream
 
+ROOM = 256 << 20
+"""Bytes of new arrays since the queue was last waited for, after which it checks whether most of them are kept alive
+only by commands that are enqueued; more where all memories are large."""
+_ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them
 
-class Waits:
-    """The part of a queue that waits without ending the eager stream (:class:`manycl.api.running.RunningQueue` ends
-    streams that do not go on)."""
 
-    session: Session
-    background: Background
-    enqueued: Submission
-    preparing: dict[int, Submission]
-    lock: threading.RLock
-    _recurring: GraphCache
-    _taken: deque[Submission]
-    _failure: BaseException | None
+class WaitingQueue(RunningQueue):
+    """The part of a queue that waits without ending the eager stream, and tells of the last run."""
 
-    @property
-    def is_running_here(self) -> bool:
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        raise NotImplementedError
-
-    def flush(self) -> None:
-        raise NotImplementedError
-
-    def _complete(self, last: Commands | None) -> None:
-        raise NotImplementedError
-
-    def _look(self, wanted: Place | None) -> bool:
-        raise NotImplementedError
-
-    def refuse_while_preparing(self) -> None:
-        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
-        if self.preparing and threading.get_ident() in self.preparing:
-            raise LaunchError(
-                "a graph is being prepared: results can be asked for when its `with` block has ended",
-                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
-            )
-
-    def wait_for(self, enqueued: Commands, node: int) -> bool:
-        """Wait until a node has ended. Returns True if it is known to have succeeded, else False, whatever has become
-        of it. Raises what went wrong with the commands that had to run for it."""
+    def make_room(self, nbytes: int) -> None:
+        """Count bytes that are about to be allocated. Where at least half of the arrays made since the last check are
+        kept alive only by what is enqueued, wait for that, so that they are freed: a program may drop arrays in a loop
+        that waits for nothing. Raises what went wrong."""
+        self._made_bytes += nbytes
+        if self._made_bytes < ROOM or self._made_bytes < self.session.backend.memory.roomy:
+            return
+        made, self._made_bytes = self._made_bytes, 0
+        if (self.policy or self._default) != "auto" or self.options or self.preparing or self.is_running_here:
+            return
         with self.lock:
-            if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
-                return False
-        stream, is_last = enqueued.stream, node == len(enqueued) - 1
-        if stream is not None and node < stream.waited:
-            return False
-        # (a part of a program ends at the horizon, and an eager stream has to end some time)
-        if (
-            stream is not None
-            and node < min(len(stream.given), HORIZON)
-            and (not is_last or (stream.is_short and stream.is_young and not underway))
-        ):
-            self.session.devices.refuse_host_functions()
-            if stream.wait_for(node):
-                return True
-        if not (is_last and enqueued is self.enqueued and self._look(None)):
-            self._complete(enqueued)
-        return False
+            stream = self.enqueued.stream
+            held = [*self.enqueued.arrays.values(), *(stream.arrays.values() if stream is not None else ())]
+            dropped = sum([array.buffer.nbytes for array in held if getrefcount(array) <= _ONLY_HERE])
+        if 2 * dropped >= made:
+            self.finish()
 
     def catch_up(self) -> bool:
         """Run all that is enqueued and wait for it, as ``finish``, for callers that do not look at runs. Where a device
@@ -143,3 +106,31 @@ class Waits:
             if stream is None or self._taken or enqueued.builder.nodes or self.preparing:
                 return False
             return stream.is_open and stream.is_waited and self._recurring.rests(stream.device)
+
+    def _end_waited(self) -> None:
+        """Make a run of commands that have been waited for one by one."""
+        stream = self.enqueued.stream
+        is_over = stream is not None and stream.has_batch and stream.is_waited
+        if is_over and not self.enqueued.builder.nodes and not self.preparing:
+            self._complete(None)
+
+    @property
+    def result(self) -> Result:
+        """The last run: its seconds, plan and record."""
+        self._end_waited()
+        if self._result is None:
+            raise ManyclError("nothing has run on this queue yet")
+        return self._result()
+
+    @property
+    def trace(self) -> RunTrace:
+        """The trace of the runs since a result was last asked for."""
+        self._end_waited()
+        if self._trace is None:
+            from manycl.run.engine.merged_traces import joined, past_run  # what runs is imported with the first queue
+
+            trace = self.result.trace
+            if self._past:
+                trace = joined([past_run(run()) for run in (*self._past, self._result) if run is not None])
+            self._trace = showable(trace)
+        return self._trace

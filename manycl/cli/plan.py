@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 
 from manycl.cli import options
 
@@ -42,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.applications.planning import described_machine, problem_of, this_machine
     from manycl.report.sources import sources, table
     from manycl.report.summary import summarise
+    from manycl.run.engine.divisions import divisions
     from manycl.run.simulation.simulate import plan_with
 
     options.writable({"--save": args.save, "--gantt": args.gantt, "--graph": args.graph})
@@ -54,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_with(policy, problem)
     seconds = time.perf_counter() - begin
     trace = plan.as_trace(application.name, graph.edges)
+    trace = replace(trace, details={**trace.details, **divisions(problem, plan, {})})
     if args.save:
         plan.save(args.save)
     options.draw(trace, args)

@@ -141,6 +141,8 @@ class Division:
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
         self.promised = frozenset(map(self.key, verdict.apart))
+        if self.promised and (reason := self.guarded.reason):
+            raise self._refused(reason)
         # of which this is another, and its keys here
         self._common: tuple[Division, Mapping[BufferKey, BufferKey]] | None = None
         self._access: Kept[tuple[int, int], dict[BufferKey, Access]] = Kept(MANY)
@@ -347,6 +349,11 @@ class Division:
         return service.windowed_kernel(self.launch.program, self.launch.kernel.name)
 
     @cached_property
+    def guarded(self) -> SubKernel:
+        """The kernel that does nothing unless an integer is set; its ``reason`` says why there is none."""
+        return service.guarded_kernel(self.launch.program, self.launch.kernel.name)
+
+    @cached_property
     def movable(self) -> frozenset[BufferKey]:
         """The buffers that may be windows."""
         may = frozenset(self.windowed.windows)
@@ -394,6 +401,8 @@ class HostDivision(Division):
         program = launch.program
         assert isinstance(program, HostProgram)
         super().__init__(replace(launch, program=program.original, kernel=program.kernel), dimension, sizes)
+        if self.promised:
+            raise self._refused(f"its version {launch.kernel.name}, a function of Python, is not divided by a promise")
         if program.dimension != dimension:
             along = (
                 f"divided along dimension {program.dimension} only" if program.dimension is not None else "not divided"

@@ -198,6 +198,11 @@ class ResultTask(HostTask):
     :mod:`manycl.graph.copies`."""
 
 
+def results_of(nodes: Sequence[Node]) -> Sequence[BufferKey]:
+    """Return the buffers that the host will read, of which the last node is."""
+    return nodes[-1].reads if nodes and isinstance(nodes[-1], ResultTask) else ()
+
+
 @dataclass(slots=True, eq=False)
 class MemoryTask:
     """``nbytes`` bytes of a buffer (the first of ``args``) are written, from byte ``target_offset`` on; no kernel.

@@ -68,7 +68,8 @@ TYPES: Mapping[str, ScalarType] = {**_TYPES, **{alias: _TYPES[name] for alias, n
 VECTOR_WIDTHS = (2, 3, 4, 8, 16)
 
 _PACK: dict[str, Callable[..., bytes]] = {name: struct.Struct("=" + t.code).pack for name, t in TYPES.items()}
-_INTEGERS = frozenset(name for name, t in TYPES.items() if t.code not in "efd")
+INTEGERS = frozenset(name for name, t in TYPES.items() if t.code not in "efd")
+"""The integer types among them."""
 _BUFFER_LIKE = ("buffer", "local", "scalar")
 _MAX_ITEMS = 2**63 - 1
 
@@ -152,14 +153,14 @@ def _pack_one(argument: ArgumentFacts, value: Any) -> bytes:
         return _PACK[argument.base](value)
     except (struct.error, TypeError, OverflowError, ValueError):
         pass
-    if argument.base in _INTEGERS and isinstance(value, int):
+    if argument.base in INTEGERS and isinstance(value, int):
         bits = 8 * TYPES[argument.base].size
         signed = TYPES[argument.base].code.islower()
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         raise LaunchError(f"{_describe(argument)} is out of range: {value!r:.80} is not in {low}..{high}")
-    if isinstance(value, (int, float)) and argument.base not in _INTEGERS:
+    if isinstance(value, (int, float)) and argument.base not in INTEGERS:
         raise LaunchError(f"{_describe(argument)} is out of range: {value!r:.80} does not fit {argument.base}")
-    wanted = "an integer" if argument.base in _INTEGERS else "a number"
+    wanted = "an integer" if argument.base in INTEGERS else "a number"
     raise LaunchError(f"{_describe(argument)} needs {wanted}, got {value!r:.80}")
 
 

@@ -19,7 +19,7 @@ from manycl.model.estimates import Ends, Estimates
 from manycl.model.history.history import History, Shape, faded, identity, kernel_key, share_key
 from manycl.model.occupancy import LaunchRange, RangeCosts, cells_of, learned, waves_of
 from manycl.model.predictor import LaunchRow, Predictor
-from manycl.model.prior import prior
+from manycl.model.prior import ESTIMATED, FACTOR_LIMIT, prior
 from manycl.model.slices import shipped
 from manycl.model.transfer import COPYING, TransferModel
 from manycl.model.trips import trip_count
@@ -240,7 +240,7 @@ class ModelEstimates(Estimates):
     def _moving(self, task: CopyTask | FillTask) -> LaunchRow:
         """Return the times of a copy or fill on each device: its bytes in the device's memory."""
         took = [d.launch_overhead + task.moved / d.bandwidth for d in self._machine.devices]
-        return LaunchRow(tuple(Estimate(t, t / _MOVING, t * _MOVING, "bandwidth") for t in took), (0,) * len(took))
+        return LaunchRow(tuple(Estimate(t, t / ESTIMATED, t * ESTIMATED, "bandwidth") for t in took), (0,) * len(took))
 
     @cached_property
     def _seconds(self) -> list[tuple[float, ...]]:
@@ -305,11 +305,10 @@ def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
         return prior(work_of(task, task.versions[version] if task.versions else task), device), version
     except Exception as error:
         told(error, f"guessing {task.name}")
-        return Estimate(_GUESSED, _GUESSED / _REACH, _GUESSED * _REACH, "a guess"), version
+        return Estimate(_GUESSED, _GUESSED / FACTOR_LIMIT, _GUESSED * FACTOR_LIMIT, "a guess"), version
 
 
-_GUESSED, _REACH = 1e-3, 100.0  # seconds of a guess, and how many times longer or shorter it may be
-_MOVING = 2.0  # factor by which a copy may take longer or shorter than its bytes say
+_GUESSED = 1e-3  # seconds of a guess
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:

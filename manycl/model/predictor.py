@@ -25,11 +25,9 @@ from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import EACH, Counts
 from manycl.model.history.history import History, Shape, identity, kernel_key, lone
 from manycl.model.history.measured import SOURCE
-from manycl.model.prior import MEASURED, NO_CORRECTION, Correction, correction, prior, ratio, scaled
+from manycl.model.prior import ESTIMATED, MEASURED, NO_CORRECTION, Correction, correction, prior, ratio, scaled
 from manycl.model.work import IMPOSSIBLE, Estimate, product, work_of
-
-_POOR = 9.0  # spread of a model's estimate from which the scaled guess is considered as well
-_INDEPENDENT = 4  # launches of a kernel from which on its models can contradict a single measurement
+from manycl.utilities.kept import ENOUGH
 
 
 class LaunchRow(NamedTuple):
@@ -178,10 +176,10 @@ class _Case:
         if self.here is None:
             return None
         found: list[Estimate] = []
-        if self.measured is None or len(self.here.launches) >= _INDEPENDENT:
+        if self.measured is None or len(self.here.launches) >= ENOUGH:  # its models can contradict a single measurement
             found = [e.times(self.place.device.slowdown) for e in self.here.predictions(self.work)]
         best = min((e.spread for e in found), default=math.inf)
-        if best > _POOR and (ratios := self._at_other_sizes()):
+        if best > ESTIMATED**2 and (ratios := self._at_other_sizes()):
             found.append(scaled(self.guess, self.place.device, ratios, "another size, scaled"))
         return min(found, key=lambda e: e.spread, default=None)
 

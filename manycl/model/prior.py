@@ -62,7 +62,7 @@ _DOUBLE = 2.0  # plain operations that one of double precision is worth
 _DIVISION = 4.0  # plain operations that a division is worth
 _COUNTED = 4.0  # factor by which a roofline of counted operations may be off: caches, latencies, vector units
 _ASSUMED = 30.0  # factor where all operations are assumed
-_ESTIMATED = 3.0  # factor that a device's estimated numbers add to any of them, and scaling by another size or device
+ESTIMATED = 3.0  # factor that a device's estimated numbers add to any of them, and scaling by another size or device
 _ENOUGH = 5  # kernels from which earlier comparisons replace these factors
 FACTOR_LIMIT = 1000.0  # the largest factor by which a guess is scaled or corrected, up or down
 
@@ -115,7 +115,7 @@ def prior(
         low, high = seen.low / seen.ratio, seen.high / seen.ratio
         percent = 50.0 * (high - low)
         return Estimate(seconds, seconds * low, seconds * high, f"{source}, corrected", percent, seen.kernels)
-    reach *= 1.0 if measured else _ESTIMATED
+    reach *= 1.0 if measured else ESTIMATED
     return Estimate(seconds, seconds / reach, seconds * reach, source)
 
 
@@ -142,7 +142,7 @@ def scaled(guess: Estimate, device: Device, ratios: Sequence[float], source: str
     factor = min(FACTOR_LIMIT, max(1.0 / FACTOR_LIMIT, median(ratios)))
     overhead = min(device.launch_overhead, guess.seconds)
     seconds = overhead + (guess.seconds - overhead) * factor
-    return Estimate(seconds, seconds / _ESTIMATED, seconds * _ESTIMATED, source, None, len(ratios))
+    return Estimate(seconds, seconds / ESTIMATED, seconds * ESTIMATED, source, None, len(ratios))
 
 
 def ratio(measured: float, guess: Estimate, device: Device) -> float | None:

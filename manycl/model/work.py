@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from manycl.analysis.costs.cost import Work
 from manycl.graph.graph import Launch, Version
@@ -73,7 +74,8 @@ def work_of(launch: Launch, chosen: Launch | Version) -> Work:
     return Work(items, groups, trip_count(chosen.program, chosen.kernel).of(launch, chosen))
 
 
-_NINE_OF_TEN = 2.06  # mean sizes of normal errors within which nine of ten errors lie
+_NINE_OF_TEN = NormalDist().inv_cdf(0.95) * math.sqrt(math.pi / 2.0)
+"""Mean sizes of normal errors within which nine of ten errors lie."""
 _UNSURE = 0.25  # relative error assumed where it is unknown: of one measurement, or of two that cannot disagree
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)
 IMPOSSIBLE = Estimate(math.inf, math.inf, math.inf, "no version for such a device")

@@ -96,18 +96,6 @@ class Splits(AnalysedSplits):
         found = self._look(node)
         return found if isinstance(found, str) else ""
 
-    def undivided(self) -> list[dict[str, str | int]]:
-        """Return the kernels that cannot be divided, among the nodes asked about so far: ``kernel``, ``path`` and
-        ``line`` of its definition, ``reason``, and how many ``launches``. One work-group is no reason."""
-        found: dict[tuple[str, str, int, str], int] = {}
-        for node, reason in self._found.items():
-            task = self._graph.nodes[node]
-            if isinstance(reason, str) and isinstance(task, Launch) and reason != ONE_WORK_GROUP:
-                key = task.kernel.name, task.program.path, task.kernel.line, reason
-                found[key] = found.get(key, 0) + 1
-        names = ("kernel", "path", "line", "reason")
-        return [{**dict(zip(names, key, strict=True)), "launches": launches} for key, launches in found.items()]
-
     def is_known(self, node: int) -> bool:
         task = self._graph.nodes[node]
         if node in self._found or not isinstance(task, Launch):

@@ -141,7 +141,8 @@ class AdaptationTuning(NamedTuple):
 
     # the workload model
     cells: int = 20
-    """Parts of the groups; within each, all groups cost the same."""
+    """Parts of the groups; within each, all groups cost the same. A range is made longer by one of them to compute how
+    much more it reads."""
     length: float = 0.4
     """The part of the groups over which costs are alike."""
     counted: float = 0.12
@@ -153,31 +154,19 @@ class AdaptationTuning(NamedTuple):
     """Doubt of a group's cost, where nothing is known of it."""
     unknown: float = 2.0
     """Doubt of the ratio between the rates of devices of which nothing is known."""
-    level: float = 5.0
-    """Doubt of the rates of all devices together: nothing is known."""
     bend: float = 0.15
-    """Doubt of the bend of a device's time as a function of its groups."""
-    least_bend: float = -0.7
+    """Doubt of the bend of a device's time as a function of its groups, also where a device that the launch does not
+    fill has run all of them and part of them."""
+    least_bend: float = -0.9
     """The least bend."""
-    most_bend: float = 2.0
-    """The largest bend."""
     narrow: float = -0.5
-    """The expected bend of devices that the launch does not fill."""
-    narrow_doubt: float = 0.4
-    """Doubt of that bend, for all these devices together."""
-    least_narrow: float = -0.9
-    """The least bend of these devices."""
+    """The expected bend of devices that the launch does not fill, halfway between taking as long for less and taking as
+    long for each; as a doubt, that of all these devices together."""
     sure: float = 2.0
     """Standard deviations by which the time of all groups may be lower than found, and an untried device better than
     predicted."""
-    compared_doubt: float = 0.1
-    """Doubt of that time after a device has run all groups and part of them."""
-    drift: float = 0.04
-    """The part of a device's time by which it drifts in an execution, where there is a drift."""
     noise: float = 0.012
     """The least noise of a measurement, as a part of it; the noise is estimated."""
-    most_noise: float = 0.1
-    """The largest noise of a measurement."""
     steady: float = 2.0
     """Measurements of each device that are taken to have scattered by ``noise``, beside the real ones."""
     jitter: float = 6e-06
@@ -198,44 +187,29 @@ class AdaptationTuning(NamedTuple):
     # shares
     dead_band: float = 0.01
     """The part of the time that a change must be predicted to gain; a smaller difference says nothing."""
-    noisy_band: float = 0.03
-    """The same after the first executions, and where a device is not filled and its times do not depend on its groups:
-    what they change is noise."""
-    warming: int = 1
-    """First executions, which take longer, on one device more than on another."""
+    noisy_band: float = 0.025
+    """The same where what changes may be noise: after the first execution; where a device is not filled and its times
+    do not depend on its groups; for shares that were tried and were better than the present ones in two executions,
+    whatever the workload says (it has no steps, as they arise where a device runs several groups at once); and
+    where nothing more is learned from dividing a kernel, or a division may gain nothing."""
     window: int = 8
-    """The most executions that are remembered."""
+    """The most executions that are remembered, and changes of shares after which the best shares tried stay, until a
+    device takes another time."""
     news: float = 0.25
-    """The weight of an execution in the devices' running mean errors."""
-    changes: int = 6
-    """Changes of shares after which the best shares tried stay, until a device takes another time."""
+    """The weight of an execution in the devices' running mean errors, and of one in which devices waited longer than
+    before."""
     patience: int = 128
-    """Executions after the first of these changes after which the best shares tried stay, likewise."""
-    unforeseen: float = 0.025
-    """The part of the time by which shares that were tried must have been better than the present ones, in two
-    executions, to be taken again, whatever the workload says: it has no steps, as they arise where a device has few
-    work-groups for each of its compute units."""
+    """Executions after the first of these changes after which shares may change again."""
     strange: float = 0.04
-    """The part by which a time is off that is not believed."""
-    trust: float = 0.02
-    """The least change of a share, as a part of it, from which Broyden's method learns."""
-    astray: float = 2.5
-    """The factor between a share and F's from which Broyden's method begins anew."""
-    turned: float = 0.1
-    """The least change of f along a step, as a part of the step, from which the method learns."""
-    damped: float = 0.25
-    """The part of one of its steps that is tried, by halves, where the step is predicted to gain nothing."""
+    """The part by which a time is off that is not believed, and by which a device's time drifts in an execution where
+    there is a drift."""
 
     # whether a family is divided
     worth: float = 0.05
     """The part of its time on the best device that dividing a kernel must be predicted to gain."""
-    little: float = 0.02
-    """The same where nothing more is learned from dividing it, and where a division may gain nothing."""
     close: float = 0.15
     """The part by which two times must differ for one execution to tell which is shorter: first executions take longer,
     and so does a disturbed one. Predicted times that differ by less count as about equal."""
-    early: int = 2
-    """Executions of a family on one device after which no others are tried that are predicted to be slower."""
     moving: float = 40.0
     """Executions whose time the transfer of a family's data may take for the family to be run whole on trial."""
     dear: float = 1.5
@@ -243,8 +217,6 @@ class AdaptationTuning(NamedTuple):
     run whole on trial."""
     most_waiting: float = 4.0
     """The most times as long as predicted that waiting is taken to be."""
-    waiting_news: float = 0.5
-    """The weight of an execution in which devices waited longer than before."""
     tried: float = 10.0
     """Handovers: a kernel whose estimate is longer is divided once, whatever gain the estimates say; so is one whose
     loops run as often as data decide."""
@@ -256,8 +228,6 @@ class AdaptationTuning(NamedTuple):
     # transfers
     samples: int = 2
     """Equal parts of its groups for which a kernel's reads are computed."""
-    sample_step: float = 0.05
-    """The part by which such a range is made longer, to compute how much more it reads."""
 
     # the policy
     most_chunks: int = 2048
@@ -266,6 +236,11 @@ class AdaptationTuning(NamedTuple):
     """The most rounds in which families are judged in turn, each by what the others do."""
     watched: int = 16
     """Executions at first in which waiting for data is measured, and the interval of measurements after these."""
+
+    @property
+    def cell(self) -> float:
+        """The part of the groups that one of those is."""
+        return 1.0 / self.cells
 
 
 ADAPT = AdaptationTuning()

@@ -1,5 +1,5 @@
-"""Sentences about a run, from the details of its trace: how it was submitted, memory that was too small, kernels that
-ran whole, shares that could move, new plans of its rest, when results came together, and lost devices."""
+"""Sentences about a run, from the details of its trace: how it was submitted, memory that was too small, launches that
+were divided or not, shares that could move, new plans of its rest, when results came together, and lost devices."""
 
 from __future__ import annotations
 
@@ -120,33 +120,7 @@ def replanned_lines(entries: Sequence[Replanned], most: int) -> Iterator[str]:
         yield f"... and {count(len(entries) - most, 'time')} more"
 
 
-# kernels that ran whole although there were several devices
-
-
-@dataclass(frozen=True, slots=True)
-class UndividedKernel:
-    """A kernel function of which ``launches`` launches could not be divided, for this ``reason``. ``path`` and ``line``
-    of its definition."""
-
-    kernel: str
-    path: str
-    line: int
-    reason: str
-    launches: int
-
-
-def undivided(trace: Trace) -> tuple[UndividedKernel, ...]:
-    """From the trace's ``details["undivided"]``, most launches first; what is not of its form is left out."""
-    found = told(trace, "undivided", UndividedKernel)
-    return tuple(sorted(found, key=lambda k: (-k.launches, k.kernel, k.reason)))
-
-
-def undivided_lines(kernels: tuple[UndividedKernel, ...]) -> Iterator[str]:
-    """A line each: kernel, place and reason."""
-    for k in kernels:
-        times = f" x{k.launches}" if k.launches > 1 else ""
-        place = f" ({k.path}:{k.line})" if k.path else f" (line {k.line})"
-        yield printable(f"not divided: {k.kernel}{times}{place}: {' '.join(k.reason.split())}")
+# launches that ran divided, and those that ran whole although there were several devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,8 @@ class PathSummary:
 class Summary:
     """Times in seconds. ``devices`` in the trace's order, idle ones too; ``links`` by bytes, most first. ``divided``:
     kernels that ran in ranges of work-groups; ``planned``: what the plan of a run had foreseen of each kernel, and of
-    the run; ``memory``: devices that did not hold all that they needed; ``undivided``: kernels that could not run in
-    ranges; ``unforeseen``: what failed that the run went on without; ``postponed``: whether kernels may be divided was
-    not looked at; ``moving``: kernels of which it was decided whether their shares move while they run; ``compiled``:
+    the run; ``memory``: devices that did not hold all that they needed; ``unforeseen``: what failed that the run went
+    on without; ``moving``: kernels of which it was decided whether their shares move while they run; ``compiled``:
     seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
     planned; ``replanned``: when and why what was left of it was planned anew;
     ``merged``: when what parts of launches wrote went to the host; ``submitted``: which commands were eager, or
@@ -104,9 +103,7 @@ class Summary:
     planned: tuple[PlannedKernel, ...] = ()
     planned_makespan: float | None = None
     memory: tuple[decisions.LimitedDevice, ...] = ()
-    undivided: tuple[decisions.UndividedKernel, ...] = ()
     unforeseen: tuple[str, ...] = ()
-    postponed: bool = False
     moving: tuple[decisions.MovingShares, ...] = ()
     compiled: float = 0.0
     missed: MissedPlan | None = None
@@ -163,9 +160,7 @@ def summarise(trace: Trace) -> Summary:
         planned=planned(trace),
         planned_makespan=trace.details.get("planned", {}).get("makespan"),
         memory=decisions.told(trace, "memory", decisions.LimitedDevice),
-        undivided=decisions.undivided(trace),
         unforeseen=decisions.unforeseen(trace),
-        postponed=trace.details.get("postponed") is True,
         moving=decisions.moving_shares(trace),
         compiled=trace.details.get("compiled", 0.0),
         missed=missed_plan(trace),
@@ -225,7 +220,7 @@ def _lines(summary: Summary) -> Iterator[str]:
     foreseen_rows = planned_rows(summary.planned[:_MOST_KERNELS])
     for part in (
         decisions.moving_lines(summary.moving, _MOST_KERNELS),
-        *((_divisions(summary),) if summary.divisions else (_postponed(summary), _undivided(summary))),
+        _divisions(summary),
         table(("kernel", "launches", "planned", "took", "off"), foreseen_rows),
         missed_lines(summary.missed) if summary.missed is not None else iter(()),
         _path(summary),
@@ -264,17 +259,6 @@ def _divisions(summary: Summary) -> Iterator[str]:
     yield from aligned([found.row() for found in summary.divisions[:_MOST_KERNELS]])
     if len(summary.divisions) > _MOST_KERNELS:
         yield f"... and {len(summary.divisions) - _MOST_KERNELS} more kinds of launches"
-
-
-def _postponed(summary: Summary) -> Iterator[str]:
-    if summary.postponed:
-        yield "not divided: a run this short does not pay for finding out how kernels may be (--policy balance does)"
-
-
-def _undivided(summary: Summary) -> Iterator[str]:
-    yield from decisions.undivided_lines(summary.undivided[:_MOST_KERNELS])
-    if len(summary.undivided) > _MOST_KERNELS:
-        yield f"... and {len(summary.undivided) - _MOST_KERNELS} more kernels that cannot be divided"
 
 
 def _path(summary: Summary) -> Iterator[str]:

@@ -13,12 +13,10 @@ from manycl.errors import ManyclError
 from manycl.reservations.ear import Ear, listeners, tell
 from manycl.reservations.identity import closed_in_children, process, under
 from manycl.reservations.records import Reservation, Resources, in_force
-from manycl.reservations.register import ReservationFile, reservations
+from manycl.reservations.register import LOOK_AGAIN, ReservationFile, reservations
 from manycl.utilities.prompt import be_prompt
 from manycl.utilities.runtime_folder import runtime_folder
 
-LOOK_AGAIN = 0.05
-"""Seconds until who waits looks by itself: processes that are killed tell nobody."""
 MOST_SECONDS = 1e9
 MOST_PRIORITY = 1 << 31
 

@@ -20,6 +20,8 @@ from manycl.reservations.records import UNFINISHED, Reservation, in_order, locke
 from manycl.utilities.runtime_folder import existing
 
 ENDING = ".reservation"
+LOOK_AGAIN = 0.05
+"""Seconds until who waits looks by itself: processes that are killed tell nobody."""
 _MOST = 1 << 20  # bytes of a file that are read
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from manycl.api.recording import Recording
 from manycl.errors import ManyclError
-from manycl.report.decisions import submitted, undivided
+from manycl.report import decisions
 from manycl.report.divided import RANGE, divided, divided_rows, own_name
 from manycl.report.words import printable, seconds
 from manycl.stand_in.divisible import Kernels
@@ -57,7 +57,7 @@ def _lines(trace: Trace, runtimes: Sequence[Runtime], kernels: Kernels | None) -
     for (name, line, reason), count in alone.items():
         place = f", line {line}" if line else ""
         yield f"  on one device alone: {printable(name)} x{count}{place}: {printable(reason)}"
-    yield from (f"  {line}" for line in submitted(trace))
+    yield from (f"  {line}" for line in decisions.submitted(trace))
     yield from _gain(trace)
 
 
@@ -80,16 +80,16 @@ def _undivided(
     trace: Trace, whole: Mapping[str, WholeLaunches], told: set[str], kernels: Kernels | None
 ) -> Iterator[str]:
     """Why kernels ran whole. ``told``: of which it has been said that some of their launches were divided."""
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for told_of in undivided(trace):
-        reasons[told_of.kernel].append(f"line {told_of.line}: {' '.join(told_of.reason.split())}")
+    found = decisions.told(trace, "divisions", decisions.LaunchDivision)
+    ordered = sorted(found, key=lambda said: said.launches)  # the reason of most launches counts
+    reasons = {said.kernel: " ".join(said.reason.split()) for said in ordered if not said.divided}
     unknown = [name for name in whole if name not in told and name not in reasons]
     asked = kernels.asked(unknown) if kernels is not None else {}
     is_alone = len(trace.devices) == 1
     for name, kernel in whole.items():
         if name in told and name not in reasons:
             continue
-        why = "; ".join(reasons[name]) if name in reasons else asked.get(name)
+        why = reasons.get(name, asked.get(name))
         if is_alone:
             could = (
                 "" if why is None else "; several devices could share it" if not why else f"; several could not: {why}"

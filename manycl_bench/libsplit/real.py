@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from manycl.api.queue import Queue
-from manycl.plan.adapt.granularity import METHODS
 from manycl.plan.policies.adaptive import Adaptive
 from manycl_bench.libsplit.divisions import settled
 from manycl_bench.libsplit.judging import Bench, Division, Table, Taken
@@ -69,8 +68,8 @@ MEDIANS = (
 @dataclass(frozen=True)
 class Settings:
     """``repetitions`` that are adapted; ``turns`` in which splits are compared; ``seconds`` that an application may
-    take for that; ``drifting`` repetitions while the load drifts, followed ``drifts`` times at most; ``first`` and
-    ``method`` as the policy's options; ``large``: sizes for GPUs; ``names``: of the applications (none: all)."""
+    take for that; ``drifting`` repetitions while the load drifts, followed ``drifts`` times at most; ``first`` as the
+    policy's option; ``large``: sizes for GPUs; ``names``: of the applications (none: all)."""
 
     repetitions: int = 8
     turns: int = 300
@@ -78,13 +77,12 @@ class Settings:
     drifting: int = 30
     drifts: int = DRIFTS
     first: str = "estimates"
-    method: str = METHODS[0]
     large: bool = False
     names: tuple[str, ...] = ()
 
     @property
     def options(self) -> Mapping[str, str]:
-        return {"first": self.first, "method": self.method}
+        return {"first": self.first}
 
 
 def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any]:

@@ -282,7 +282,7 @@ PLANNING = "10"
 def learner(method: str) -> tuple[StaticPolicy, dict[str, str]]:
     """A policy that learns by one of METHODS, with nothing measured, and its options."""
     if method == METHODS[0]:
-        return Adaptive(), {"method": method, "first": "uniform"}
+        return Adaptive(), {"first": "uniform"}
     return Libsplit(method), {}
 
 

@@ -75,7 +75,7 @@ class Same:
 Argument = Buffer | Local | Same | np.generic | np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Launch:
     """One launch; sizes in work-items, outermost dimension last as in OpenCL."""
 
@@ -93,7 +93,7 @@ class Launch:
         return {i: a for i, a in enumerate(self.arguments) if isinstance(a, Buffer)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One kernel of ``corpus/FILE.cl``.
 

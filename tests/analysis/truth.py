@@ -86,11 +86,22 @@ def _asks(source: str) -> bool:
     return _QUERIES.search(source) is not None
 
 
+@functools.lru_cache(maxsize=PROGRAMS_KEPT)
+def _alone(source: str, name: str) -> str:
+    """A text without the other kernels of a file of the corpus, whose compilation takes longer than most runs; all of
+    it where one of them is mentioned."""
+    other = rf"^kernel void (?!{name}\()(\w+)\((?:.*\}}\n|.*\n(?:(?!\}}).*\n)*\}}.*\n)"
+    rest = re.sub(other, "", source, flags=re.M)
+    names = re.findall(other, source, re.M)
+    return source if names and re.search(rf"\b({'|'.join(names)})\b", rest) else rest
+
+
 def kernel(case: Case, launch: Launch, name: str, whole: bool) -> Any:
     """The compiled kernel; unchanged text for the whole launch or where no query needs replacing."""
     source = case.source
-    text = source if whole or not _asks(source) else prelude(launch) + source
-    return _kernel(name, text, case.options, case.name)
+    if not whole and _asks(own := _alone(source, case.name)):
+        source = prelude(launch) + own
+    return _kernel(name, source, case.options, case.name)
 
 
 class Machine:
@@ -163,6 +174,14 @@ def run_range(
     return machine.after()
 
 
+@functools.lru_cache(maxsize=64)
+def _after(case: Case, launch: Launch, dimension: int, first: int, count: int | None, seed: int, name: str) -> Contents:
+    """The buffers after the range ran alone on the contents of a seed."""
+    if not first and count == launch.groups[dimension] and dimension:  # all, by whichever dimension that is said
+        return _after(case, launch, 0, 0, launch.groups[0], seed, name)
+    return run_range(case, launch, dimension, first, count, contents(launch, seed), name)
+
+
 def written(
     case: Case, launch: Launch, dimension: int, first: int, count: int, name: str = OCLGRIND, seeds: int = SENTINELS
 ) -> dict[int, np.ndarray]:
@@ -174,7 +193,7 @@ def written(
     changed = {i: np.zeros(b.nbytes, bool) for i, b in launch.buffers.items()}
     for seed in range(1, seeds + 1):
         start = contents(launch, seed)
-        after = run_range(case, launch, dimension, first, count, start, name)
+        after = _after(case, launch, dimension, first, count, seed, name)
         for i, mask in changed.items():
             mask |= after[i] != start[i]
     return changed
@@ -215,7 +234,7 @@ def reads_leak(
     ``regions`` holds a bool per byte; an argument that is missing is said not to be read.
     """
     start = contents(launch, 1)
-    plain = run_range(case, launch, dimension, first, count, start, name)
+    plain = _after(case, launch, dimension, first, count, 1, name)
     keep = {i: regions.get(i, np.zeros(b.nbytes, bool)) for i, b in launch.buffers.items()}
 
     def differs(poison: Sequence[int], seed: int) -> bool:
@@ -245,7 +264,7 @@ def split_matches_whole(
     edges = sorted(cuts)
     parts = [(a, b - a) for a, b in itertools.pairwise(edges)]
     start = contents(launch, 1 + seed % 7)
-    whole = run_range(case, launch, 0, 0, None, start, name)
+    whole = _after(case, launch, 0, 0, None, 1 + seed % 7, name)
     for backwards in (False, True):
         machine = Machine(case, launch, start, name)
         order = list(reversed(parts)) if backwards else [parts[k] for k in random.permutation(len(parts))]
@@ -263,7 +282,7 @@ def repeats(case: Case, launch: Launch, name: str = OCLGRIND) -> bool:
     machine = Machine(case, launch, start, name)
     machine.run()
     machine.run()
-    twice, once = machine.after(), run_range(case, launch, 0, 0, None, start, name)
+    twice, once = machine.after(), _after(case, launch, 0, 0, None, 1, name)
     return all(bool((twice[i] == once[i]).all()) for i in once)
 
 

@@ -140,7 +140,7 @@ MORE = {
     "serve": ["--count", "4", "--own", "1", "--rounds", "1", "--settle", "4"],
     "builtin_functions": ["--function", "exp"],
     "first_guesses": ["--quick", "--only", "five_points,polybench mvt"],
-    "native": ["--quick", "--only", "bodies,product_2048,libsplit MVT,polybench gramschmidt"],
+    "native": ["--quick", "--only", "bodies,product_2048,libsplit MVT"],
     "everyday": ["--only", "triad,launch_and_wait", "--devices", "opencl"],  # one driver: the same bits
     "adaptive": ["--applications", "GEMM", "--devices", "cpu/2", "--seconds", "0.1", "--drifting", "3"],
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,35 +75,25 @@ def test_nothing_is_said_where_nothing_was_planned_or_divided(details: dict[str,
     assert "divided" not in summarise(plain).text()
 
 
-UNDIVIDED = [
-    {"kernel": "g", "path": "k.cl", "line": 3, "reason": "x: line 4 reads\nwhat others write", "launches": 1},
-    {"kernel": "f", "path": "k.cl", "line": 9, "reason": "it takes too long to follow", "launches": 12},
-]
+WHOLE = {"kernel": "longer", "launches": 1, "divided": False, "reason": "it is\nx", "numbers": {"run": 1e-4}}
 
 
-def test_kernels_that_cannot_be_divided_are_named() -> None:
-    trace = replace(TRACE, details={"undivided": UNDIVIDED, "unforeseen": ["planning with policy mkmd failed"]})
-    found = summarise(Trace.parse(trace.lines()))
-    assert [asdict(k) for k in found.undivided] == [UNDIVIDED[1], UNDIVIDED[0]]
-    lines = found.text().splitlines()
-    assert "not divided: f x12 (k.cl:9): it takes too long to follow" in lines
-    assert "not divided: g (k.cl:3): x: line 4 reads what others write" in lines
+def test_what_a_run_went_on_without_is_said() -> None:
+    trace = replace(TRACE, details={"unforeseen": ["planning with policy mkmd failed"]})
+    lines = summarise(Trace.parse(trace.lines())).text().splitlines()
     assert "went on without: planning with policy mkmd failed" in lines
-    assert found.to_dict()["undivided"][0]["reason"] == "it takes too long to follow"
-    assert "does not pay" in summarise(replace(TRACE, details={"postponed": True})).text()
 
 
 def test_each_kind_of_launch_has_a_line_and_joined_traces_count_them() -> None:
     divided = {"kernel": "f", "launches": 2, "divided": True, "reason": "a 50 %, b 50 %", "numbers": {}}
-    whole = {"kernel": "longer", "launches": 1, "divided": False, "reason": "it is\nx", "numbers": {"run": 1e-4}}
     trace = joined(
-        PastRun(begin, 1.0, 2, (), (), replace(TRACE, details={"models": {}, "divisions": [divided, whole]}))
+        PastRun(begin, 1.0, 2, (), (), replace(TRACE, details={"models": {}, "divisions": [divided, WHOLE]}))
         for begin in (0.0, 1.0)
     )
     found = summarise(Trace.parse(trace.lines()))
     assert "f x4       divided  a 50 %, b 50 %\nlonger x2  whole    it is x" in found.text()
-    assert found.to_dict()["divisions"][1] == {**whole, "launches": 2}
-    many = [{**whole, "kernel": f"k{n}"} for n in range(7)]
+    assert found.to_dict()["divisions"][1] == {**WHOLE, "launches": 2}
+    many = [{**WHOLE, "kernel": f"k{n}"} for n in range(7)]
     assert "... and 2 more kinds of launches" in summarise(replace(TRACE, details={"divisions": many})).text()
 
 
@@ -113,13 +103,13 @@ def test_how_commands_were_submitted_is_said_with_the_reason() -> None:
     assert lines[2:4] == ["eager: there is one? device", "planned: r"]
 
 
-@pytest.mark.parametrize("said", [7, "f", None, [3], [{}], [{**UNDIVIDED[0], "line": "3"}], [{**UNDIVIDED[0], "x": 1}]])
+@pytest.mark.parametrize("said", [7, "f", None, [3], [{}], [{**WHOLE, "launches": "3"}], [{**WHOLE, "x": 1}]])
 def test_details_of_another_form_are_left_out(said: object) -> None:
     """Trace files come from anywhere."""
-    details = {"undivided": said, "unforeseen": said, "postponed": said, "submission": said, "divisions": said}
+    details = {"unforeseen": said, "submission": said, "divisions": said}
     found = summarise(replace(TRACE, details=details))
-    assert found.undivided == found.divisions == ()
-    assert "not divided" not in found.text()
+    assert found.divisions == ()
+    assert "whole" not in found.text()
 
 
 def missed_text(took: float, *more: object, **details: object) -> str:

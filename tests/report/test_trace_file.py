@@ -91,9 +91,8 @@ DETAILS = {
     "planned": {"makespan": 1.0, "seconds": [[0, 0.5], [1, 0.25]]},
     "memory": [{"name": "gpu0", "limit": 5, "needed": 9, "again": 1, "leave": 2, "seconds": 0.5}],
     "compiled": 0.25,
-    "undivided": [{"kernel": "k", "path": "k.cl", "line": 3, "reason": "r", "launches": 2}],
+    "divisions": [{"kernel": "k", "launches": 2, "divided": False, "reason": "r", "numbers": {"run": 1.0}}],
     "unforeseen": ["x failed"],
-    "postponed": True,
     "chosen": "heft",
 }
 

@@ -20,7 +20,8 @@ ROUNDS = 100
 STRESS = """
 import fcntl, os, random, select, signal, sys, time
 from manycl.reservations.ear import Ear
-from manycl.reservations.hold import LOOK_AGAIN, Hold, Request
+from manycl.reservations.hold import Hold, Request
+from manycl.reservations.register import LOOK_AGAIN
 from manycl.reservations.identity import process, under
 from manycl.reservations.records import held_by_others
 from manycl.reservations.register import reservations

@@ -3,6 +3,7 @@ checked against the undivided launch, and never divided again once the promise w
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -366,3 +367,50 @@ def test_launches_that_store_other_values_are_one_question() -> None:
         return replace(summary, accesses=tuple(replace(a, stored=value) for a, value in pairs)).touching
 
     assert summary.touching == touching(8, 8, 0) != touching(3, 3, 3)
+
+
+MIXED = """
+kernel void mixed(global const int *b, global int *sums, global int *marks, global int *own, global int *most, int n) {
+    int i = get_global_id(0);
+    local int base;
+    if (get_local_id(0) == 0) base = 1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (i >= n) return;
+    sums[b[i]] += base + i; marks[b[i]] = i; own[i] += 1; atomic_max(most, b[i]);
+}
+"""
+
+
+def mixed(b: Data, given: list[Data]) -> list[Data]:
+    """What the kernel leaves where its work-items run one after another."""
+    sums, marks, own, most = (a.copy() for a in given)
+    for i, place in enumerate(b):
+        sums[place] += 1 + i
+        marks[place] = i
+        own[i] += 1
+        most[0] = max(most[0], place)
+    return [sums, marks, own, most]
+
+
+@pytest.mark.parametrize("cut", [1, 5, N // GROUP - 1])
+def test_a_conflict_in_a_later_run_has_the_launch_run_undivided_from_the_old_contents(cut: int) -> None:
+    """Each device has one thread, so what the undivided launch leaves is known."""
+    kernel, groups = kernel_of("mixed", MIXED), N // GROUP
+    arrays = [Random.integers(0, 9, n).astype(np.int32) for n in (N, N, N, 1)]
+    contents = [Random.permutation(N).astype(np.int32) for _ in range(2)]  # (the first run compares)
+    contents.append(np.where(np.arange(N) == N - 1, contents[1][0], contents[1]).astype(np.int32))  # one element
+    contents.append(Random.integers(0, N // 8, N).astype(np.int32))  # nearly all
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_ZERO_COPY", "0")
+        queue = mc.Queue(f"cpu/{max(2, os.cpu_count() or 1)}#0-1")
+    with queue:
+        for conflicting in (2, 3):
+            forget()
+            for b in (*contents[:2], contents[conflicting]):
+                assert not PROMISES.broken(kernel.program, kernel.facts)
+                prepared, (_, *found) = enqueued(queue, kernel, [b, *arrays, np.int32(N)])
+                result = queue.session.run(prepared.graph, parts(queue, groups, cut))
+                for array, expected in zip(found, mixed(b, arrays), strict=True):
+                    assert array.get().tobytes() == expected.tobytes()
+            assert len(methods(result)) == 2
+            assert PROMISES.broken(kernel.program, kernel.facts)

@@ -4,11 +4,13 @@ error. Each is run twice, by one process with PoCL alone and by one that ``manyc
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import subprocess
 import sys
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,17 @@ def cases(pattern: str) -> list[str]:
 
 @cache
 def found(*command: str, **settings: str) -> dict[str, Any]:
-    environment = os.environ | settings
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    return dict(json.loads(ended.stdout))
+    """What all cases find, which takes seconds: once for all workers of a run of tests."""
+    name = sha256(repr((command, settings)).encode()).hexdigest()
+    kept = Path(os.environ["POCL_CACHE_DIR"]).with_name(f"{name}.json")
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            environment = os.environ | settings
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
+            assert ended.returncode == 0, ended.stderr[-2000:]
+            kept.write_text(ended.stdout, encoding="utf-8")
+    return dict(json.loads(kept.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("case", cases("cases_*.py"))

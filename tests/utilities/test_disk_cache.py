@@ -20,6 +20,7 @@ from manycl.plan import splitting
 from manycl.plan.split import Split
 from manycl.utilities import disk_cache
 from manycl.utilities.disk_cache import DiskCache, DiskRecords, _states
+from manycl.utilities.kept import Kept
 
 CODE = ("manycl",)
 EDGES = """kernel void edges(global const float *a, global float *b, int n) {
@@ -46,13 +47,13 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 
     monkeypatch.setattr(service, "_ask_worker", noted)
     for known in (service._programs, service._texts, service._units):
-        monkeypatch.setattr(service, next(k for k, v in vars(service).items() if v is known), type(known)())
+        monkeypatch.setattr(service, next(k for k, v in vars(service).items() if v is known), Kept(9))
     return asked
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_programs", type(service._programs)())
-    monkeypatch.setattr(service, "_texts", type(service._texts)())
+    monkeypatch.setattr(service, "_programs", Kept(9))
+    monkeypatch.setattr(service, "_texts", Kept(9))
 
 
 def test_tests_find_nothing_that_others_have_found_out_but_their_processes_do() -> None:

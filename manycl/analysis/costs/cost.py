@@ -7,7 +7,7 @@ terms of a loop's condition that are not known are left out. The result then is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -193,7 +193,7 @@ class LaunchCost:
             assert known is not None
             axes[loop.name] = Axis(0, known.high - 1)
         share = 1.0
-        for part in _parts(self.settled(place.condition)):
+        for part in self.settled(place.condition).parts:
             if not part.unknown or (told and self.told(part)):
                 limits.append(part)
             elif not open_ & part.variables().keys():
@@ -212,7 +212,7 @@ class LaunchCost:
         from manycl.analysis.symbolic.axes import merged
 
         known = counting.Known(self.summary.origins, self.contents)
-        parts, axes = merged(list(_parts(condition)), axes, self.launch, known.origins)
+        parts, axes = merged(condition.parts, axes, self.launch, known.origins)
         try:
             found: Counted = counting.count(x.both(*parts), axes, known)
         except ValueError as error:
@@ -251,10 +251,6 @@ class LaunchCost:
 
 _KEPT = 512  # ranges whose work is remembered
 _LONG = 1 << 16  # characters of a condition or number of iterations
-
-
-def _parts(condition: Expr) -> Iterable[Expr]:
-    return condition.args if condition.op == "and" else (condition,)
 
 
 def _few(reasons: Mapping[str, None]) -> str:
@@ -313,11 +309,8 @@ def _unwrapped(e: Expr) -> Expr:
 
 def _step(offset: Expr, name: str) -> int | None:
     """By how much an offset grows with a variable; None where that is not one number."""
-    if offset.op == "const":
-        return 0
-    terms = zip(offset.args, offset.terms, strict=True) if offset.op == "sum" else [(offset, 1)]
     step = 0
-    for atom, factor in terms:
+    for atom, factor in offset.summands:
         if atom.op == "var" and atom.key == name and not atom.unknown:
             step += factor
         elif atom.unknown or name in atom.variables():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from manycl.analysis.costs.cost import ITERATION, known_trips
 from manycl.analysis.summary import CountedPlace, KernelSummary, Loop
@@ -79,7 +80,7 @@ def cost_function(summary: KernelSummary) -> CostFunction:
         for kind, times in counts.items():
             if kind != ITERATION:
                 _add(operations.setdefault(kind, []), Term(times, trips, condition))
-    f = x.add(*(_largest([trips for _, trips in group]) for group in groups)) if groups else x.ONE
+    f = x.add(*(reduce(x.maximum, [trips for _, trips in group]) for group in groups)) if groups else x.ONE
     kept = {kind: tuple(terms) for kind, terms in operations.items()}
     return CostFunction(f, tuple(named.domain), tuple(named.unknown), kept)
 
@@ -92,13 +93,6 @@ def _add(terms: list[Term], term: Term) -> None:
     terms.append(term)
 
 
-def _largest(parts: list[Expr]) -> Expr:
-    result = parts[0]
-    for part in parts[1:]:
-        result = x.maximum(result, part)
-    return result
-
-
 def _outside(place: CountedPlace) -> Expr:
     """The part of a place's condition that does not ask whether its loops run on."""
     counters = {loop.name for loop in place.loops}
@@ -106,16 +100,10 @@ def _outside(place: CountedPlace) -> Expr:
         part
         for loop in place.loops
         if loop.trips is not None
-        for part in _parts(x.less(x.var(loop.name, 0, x.INFINITE), loop.trips))
+        for part in x.less(x.var(loop.name, 0, x.INFINITE), loop.trips).parts
     }
-    kept = [
-        p for p in _parts(place.condition) if p not in limits and not (p.unknown and counters & p.variables().keys())
-    ]
+    kept = [p for p in place.condition.parts if p not in limits and not (p.unknown and counters & p.variables().keys())]
     return x.both(*kept)
-
-
-def _parts(condition: Expr) -> tuple[Expr, ...]:
-    return condition.args if condition.op == "and" else (condition,)
 
 
 class Trips:
@@ -186,12 +174,8 @@ def _end(e: Expr, counter: str, highest: Expr, up: bool) -> Expr | None:
         return x.add(x.const(e.value), *known) if len(known) == len(ends) else None
     if e.op == "mul" and all(a.low >= 0 for a in e.args):
         ends = [_end(a, counter, highest, up) for a in e.args]
-        result: Expr = x.ONE
-        for end in ends:
-            if end is None:
-                return None
-            result = x.mul(result, end)
-        return result
+        known = [end for end in ends if end is not None]
+        return reduce(x.mul, known) if len(known) == len(ends) else None
     if e.op in ("fdiv", "min", "max"):
         first = _end(e.args[0], counter, highest, up)
         second = _end(e.args[1], counter, highest, up == (e.op != "fdiv"))

@@ -23,7 +23,7 @@ from manycl.analysis.interpreter.values import (
     lane_type,
 )
 from manycl.analysis.reading import builtins, jumps
-from manycl.analysis.reading.tree import CType, Function, Node
+from manycl.analysis.reading.tree import CType, Function, Node, callee
 from manycl.analysis.summary import Loop
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic import real
@@ -57,16 +57,12 @@ class Calls(Expressions):
     def call(self, node: Node) -> Cell:
         if not node.children:
             return self.unknown_of(node.type)
-        callee = node.children[0]
-        while callee.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and callee.children:
-            callee = callee.children[0]
-        arguments = node.children[1:]
-        if callee.kind == "DECL_REF_EXPR" and callee.ref in self.unit.functions:
-            return self.inlined(self.unit.functions[callee.ref], arguments, node)
-        name = callee.name if callee.kind == "DECL_REF_EXPR" else ""
-        if not name or callee.ref in self.unit.declared:
-            return self.foreign(name or "a function pointer", arguments, node)
-        return self.builtin(name, arguments, node)
+        called, arguments = callee(node), node.children[1:]
+        if called.ref in self.unit.functions:
+            return self.inlined(self.unit.functions[called.ref], arguments, node)
+        if not called.name or called.ref in self.unit.declared:
+            return self.foreign(called.name or "a function pointer", arguments, node)
+        return self.builtin(called.name, arguments, node)
 
     # -- functions of the program
 

@@ -88,15 +88,21 @@ class Conditions(Initialisers):
         """Control meets again after a part that ran only on some condition."""
         if skipped is None:
             return
-        rest = skipped.path.where(otherwise)
-        states = []
-        if self.path is not None:
-            states.append(ControlState(self.path, self.env))
+        rest, states = skipped.path.where(otherwise), list[ControlState]()
+        self.note(states)
         if rest is not None:
             states.append(ControlState(rest, skipped.env))
+        self.continue_from(states)
+
+    def note(self, states: list[ControlState]) -> None:
+        """Where control is now is one of the states."""
+        if self.path is not None:
+            states.append(ControlState(self.path, self.env))
+
+    def continue_from(self, states: list[ControlState]) -> None:
         joined = join(states)
         if joined is None:
-            self.path = None
+            self.path, self.env = None, dict(self.env)
         else:
             self.path, self.env = joined.path, joined.env
 
@@ -119,12 +125,7 @@ class Conditions(Initialisers):
             value = self.place(branch).pointer if branch.type.kind == "array" else self.value(branch)
             if self.path is not None:
                 outcomes.append((ControlState(self.path, self.env), value))
-        if len(outcomes) == 1:
-            self.path, self.env = outcomes[0][0].path, outcomes[0][0].env
-            return outcomes[0][1]
-        joined = join([state for state, _ in outcomes])
-        if joined is None:
-            self.path = None
+        self.continue_from([state for state, _ in outcomes])
+        if not outcomes:
             return self.unknown_of(node.type)
-        self.path, self.env = joined.path, joined.env
-        return meet(chosen, outcomes[0][1], outcomes[1][1])
+        return meet(chosen, outcomes[0][1], outcomes[1][1]) if len(outcomes) > 1 else outcomes[0][1]

@@ -268,7 +268,7 @@ def _summary(unit: Unit, facts: KernelFacts, begun: Callable[[], _AbstractRun]) 
 
 def _followed(run: _AbstractRun) -> KernelSummary:
     facts, launch = run.facts, run.launch
-    run.run(next(f for f in run.unit.functions.values() if f.is_kernel and f.name == facts.name))
+    run.run(run.unit.kernel(facts.name))
     accesses = [a for a in run.accesses if a.argument >= -1]
     own = [replace(a, argument=-2 - a.argument) for a in run.accesses if a.argument < -1]
     if launch is not None:
@@ -321,8 +321,7 @@ def _annotated(access: MemoryAccess, facts: KernelFacts, launch: KnownLaunch) ->
     element = facts.arguments[access.argument]
     trips = x.maximum(x.subtract(bounds[1], bounds[0]), x.ZERO)
     counter = x.var("[within]", 0, max(trips.high - 1, 0))
-    parts = access.condition.args if access.condition.op == "and" else (access.condition,)
-    condition = x.both(*(part for part in parts if not part.unknown), x.less(counter, trips))
+    condition = x.both(*(part for part in access.condition.parts if not part.unknown), x.less(counter, trips))
     reason = f"annotated: within {element.name}, line {access.line}"
     loop = Loop("[within]", trips, False, access.line, reason)
     offset = x.scale(x.add(bounds[0], counter), element.size)

@@ -125,8 +125,7 @@ class Loops(LoopParts):
         states = list(self.exits[-1].continues or [])
         states += self.frames[-1].jumps.pop(self.exits[-1].label, [])
         self.exits[-1].continues = []
-        if self.path is not None:
-            states.append(ControlState(self.path, self.env))
+        self.note(states)
         self.continue_from(states)
 
     def symbol(self, cell: int, value: Cell) -> Cell:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from manycl.analysis.interpreter.abstract import Exits, Unanalysable
 from manycl.analysis.interpreter.calls import Calls
-from manycl.analysis.interpreter.paths import ControlState, Path, join
+from manycl.analysis.interpreter.paths import ControlState, Path
 from manycl.analysis.interpreter.values import OPAQUE, Aggregate, Cell, blank
 from manycl.analysis.reading.jumps import label_of, structured
 from manycl.analysis.reading.tree import Node
@@ -95,20 +95,12 @@ class Statements(Calls):
             self.lone += lone
             self.execute(branch)
             self.lone -= lone
-            if self.path is not None:
-                ends.append(ControlState(self.path, self.env))
+            self.note(ends)
         if len(node.children) < 3:
             path = before.where(x.negate(condition))
             if path is not None:
                 ends.append(ControlState(path, env))
         self.continue_from(ends)
-
-    def continue_from(self, states: list[ControlState]) -> None:
-        joined = join(states)
-        if joined is None:
-            self.path, self.env = None, dict(self.env)
-        else:
-            self.path, self.env = joined.path, joined.env
 
     def leave(self, kind: str) -> None:
         if self.path is None:
@@ -171,11 +163,6 @@ class Statements(Calls):
                 ends.append(ControlState(path, entered))
         self.continue_from(ends)
 
-    def note(self, states: list[ControlState]) -> None:
-        """Where control is now is one of the states."""
-        if self.path is not None:
-            states.append(ControlState(self.path, self.env))
-
     def arrive(self, label: str) -> None:
         """Control meets here with what jumps to a label."""
         states = self.frames[-1].jumps.pop(label, None)
@@ -184,7 +171,8 @@ class Statements(Calls):
             self.continue_from(states)
 
     def enter(self, entry: Path, entered: dict[int, Cell], matches: Expr) -> None:
-        states = [] if self.path is None else [ControlState(self.path, self.env)]
+        states = list[ControlState]()
+        self.note(states)
         path = entry.where(matches)
         if path is not None:
             states.append(ControlState(path, dict(entered)))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from manycl.analysis.reading import builtins
 from manycl.analysis.reading.points_to import NONE, SYMBOLIC, VOID, FunctionSummary, Location, Locations, PointsTo
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit, callee
 
 _STATEMENTS = {
     *("COMPOUND_STMT", "IF_STMT", "FOR_STMT", "WHILE_STMT", "DO_STMT", "SWITCH_STMT", "CASE_STMT", "DEFAULT_STMT"),
@@ -296,20 +296,17 @@ class _Body(PointsTo):
     def value_call_expr(self, node: Node) -> Locations:
         if not node.children:
             return NONE
-        callee, arguments = node.children[0], node.children[1:]
-        target = callee
-        while target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
-            target = target.children[0]
+        target, arguments = callee(node), node.children[1:]
         values = [self.value(argument) for argument in arguments]
-        if target.kind == "DECL_REF_EXPR" and target.ref in self.unit.functions:
+        if target.ref in self.unit.functions:
             return self.call(self.unit.functions[target.ref], values, node)
         known = None
-        if target.kind == "DECL_REF_EXPR" and self.is_builtin(target):
+        if target.name and self.is_builtin(target):
             if target.name in builtins.POINTER_CASTS and values:
                 return values[0]
             known = builtins.effects(target.name, len(arguments))
         else:
-            self.escape(self.value(callee), f"called, {self.where(node)}")
+            self.escape(self.value(node.children[0]), f"called, {self.where(node)}")
         self.apply(known, arguments, values, target.name or "a function pointer", node)
         unknown = frozenset({("unknown", f"a pointer from {target.name or 'a call'}, {self.where(node)}")})
         return unknown if node.type.holds_pointers else NONE

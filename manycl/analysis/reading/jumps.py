@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from manycl.analysis.reading.tree import CType, Node, Unit
+from manycl.analysis.reading.tree import LOOPS, CType, Node, Unit
 
 _LABEL = re.compile(rb"\s*(\w+)\s*:")
-_LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
 _VOID = CType("void", "void")
 _TRUE = Node("INTEGER_LITERAL", CType("int", "int", "int", size=4), 0, 0, value=1)
 
@@ -70,7 +69,7 @@ def structured(unit: Unit, statements: Sequence[Node]) -> tuple[Node, ...]:
         found.append(_loop(unit, names[first], statements[first : last + 1]))
         first = last + 1
     for place, (loop, behind) in enumerate(pairwise(found)):
-        if loop.kind in _LOOPS:
+        if loop.kind in LOOPS:
             found[place] = _leaving(unit, loop, _labels(unit, behind))
     return tuple(found)
 
@@ -81,7 +80,7 @@ def _labels(unit: Unit, statement: Node) -> list[str]:
     while statement.kind == "LABEL_STMT":
         found.append(label_of(unit, statement))
         statement = statement.children[-1]
-    return found + ([statement.name] if statement.kind in _LOOPS and statement.name else [])
+    return found + ([statement.name] if statement.kind in LOOPS and statement.name else [])
 
 
 def _jumps(statement: Node) -> Iterator[Node]:
@@ -127,7 +126,7 @@ def _stays(node: Node, breaks: bool = True, continues: bool = True) -> None:
     """Raise TangledError for a ``break`` or ``continue`` that belongs to a loop, or a switch, around a statement."""
     if (node.kind == "BREAK_STMT" and breaks) or (node.kind == "CONTINUE_STMT" and continues):
         raise TangledError(node.start)
-    is_loop = node.kind in _LOOPS
+    is_loop = node.kind in LOOPS
     for child in node.children:
         if child.kind.endswith("_STMT"):
             _stays(child, breaks and not is_loop and node.kind != "SWITCH_STMT", continues and not is_loop)
@@ -147,7 +146,7 @@ def _leaving(unit: Unit, loop: Node, behind: Sequence[str]) -> Node:
     def left(node: Node) -> Node:
         if node.kind == "GOTO_STMT":
             return Node("BREAK_STMT", _VOID, node.start, node.end) if label_of(unit, node) in behind else node
-        if node.kind in _LOOPS or node.kind == "SWITCH_STMT" or not node.kind.endswith("_STMT"):
+        if node.kind in LOOPS or node.kind == "SWITCH_STMT" or not node.kind.endswith("_STMT"):
             return node
         children = tuple(map(left, node.children))
         return node if all(a is b for a, b in zip(children, node.children, strict=True)) else replace(

@@ -97,8 +97,8 @@ def _sees_groups(
     needless, shared = barriers(unit, kernel, known), ""
     for function in functions:
         for node in function.nodes:
-            target = callee(node) if node.kind == "CALL_EXPR" else None
-            if target is None or target.ref in unit.declared or not builtins.sees_groups(target.name):
+            target = callee(node)
+            if target.ref in unit.declared or not builtins.sees_groups(target.name):
                 continue
             words = f"{line(node.start)} calls {target.name}"
             if function is not kernel or node.start not in needless:
@@ -162,19 +162,15 @@ def _allowed(type_: CType) -> tuple[bool, bool]:
 def _calls(unit: Unit, function: Function) -> Iterator[tuple[str, tuple[Node, ...]]]:
     """Calls of functions that the program does not declare itself: (name, arguments)."""
     for node in function.nodes:
-        if node.kind == "CALL_EXPR":
-            target = callee(node)
-            if target is not None and target.ref not in unit.declared:
-                yield target.name, node.children[1:]
+        target = callee(node)
+        if target.name and target.ref not in unit.declared:
+            yield target.name, node.children[1:]
 
 
 def _dimensions(function: Function) -> int:
     highest = 1
     for node in function.nodes:
-        if node.kind != "CALL_EXPR":
-            continue
-        target = callee(node)
-        if target is None or not builtins.asks_dimension(target.name) or len(node.children) != 2:
+        if not builtins.asks_dimension(callee(node).name) or len(node.children) != 2:
             continue
         argument = node.children[1]
         while argument.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR", "CSTYLE_CAST_EXPR") and argument.children:
@@ -197,7 +193,7 @@ def _uses_double(unit: Unit, function: Function) -> bool:
             children = [child for child in children if child.kind != "FLOATING_LITERAL"]
         if node.kind == "CALL_EXPR":
             target = callee(node)
-            if target is not None and target.name == "printf" and target.ref not in unit.declared:
+            if target.name == "printf" and target.ref not in unit.declared:
                 children = [_unpromoted(child) for child in children[1:]]
         elif _is_double(node.type):
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manycl.analysis.interpreter.abstract import Unanalysable
-from manycl.analysis.reading.tree import CType, Node
+from manycl.analysis.reading.tree import CType, Node, assigned, loop_head
 from manycl.analysis.symbolic.closed_form import ClosedForms
 
 
@@ -30,45 +30,15 @@ class LoopParts(ClosedForms):
 
     def parts(self, node: Node) -> Parts:
         """The parts of a loop that is about to run: what comes before its first iteration is executed."""
-        line = self.line(node.start)
-        children = node.children
-        if node.kind == "WHILE_STMT":
-            return Parts(children[0], children[-1], None, False, line, label=node.name)
-        if node.kind == "DO_STMT":
-            return Parts(children[-1], children[0], None, True, line, label=node.name)
-        first, second = self.semicolons(node)
-        init = next((c for c in children[:-1] if c.start < first), None)
-        condition = next((c for c in children[:-1] if first <= c.start < second), None)
-        step = next((c for c in children[:-1] if second <= c.start), None)
+        line, head = self.line(node.start), loop_head(self.unit, node)
+        if head is None:
+            raise Unanalysable(f"the head of a loop that is not understood, line {line}")
+        name, init = "", head.init
         if init is not None:
             self.execute(init)
-        name = ""
-        if init is not None and init.children and (init.kind == "DECL_STMT" or init.op == "="):
-            name = init.children[0].name
-        return Parts(condition, children[-1], step, False, line, name)
-
-    def semicolons(self, node: Node) -> tuple[int, int]:
-        """Where the two semicolons of a ``for`` are."""
-        text, found, depth = self.unit.text, [], 0
-        position = text.index(b"(", node.start)
-        while position < node.end:
-            letter = text[position : position + 1]
-            if letter in (b"(", b"[", b"{"):
-                depth += 1
-            elif letter in (b")", b"]", b"}"):
-                depth -= 1
-                if depth == 0:
-                    break
-            elif letter in (b"'", b'"'):
-                position += 1
-                while text[position : position + 1] not in (letter, b""):
-                    position += 2 if text[position : position + 1] == b"\\" else 1
-            elif letter == b";" and depth == 1:
-                found.append(position)
-            position += 1
-        if len(found) != 2:
-            raise Unanalysable(f"the head of a loop that is not understood, line {self.line(node.start)}")
-        return found[0], found[1]
+            if init.children and (init.kind == "DECL_STMT" or init.op == "="):
+                name = init.children[0].name
+        return Parts(head.condition, head.body, head.step, node.kind == "DO_STMT", line, name, node.name)
 
     def assigned_cells(self, node: Node) -> set[int]:
         """Variables of the function that are assigned by name somewhere in a loop."""
@@ -116,9 +86,7 @@ def _is_private_pointer(type_: CType) -> bool:
 def _assigned(node: Node) -> frozenset[int]:
     found = set()
     for each in node.walk():
-        assigns = each.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (each.kind == "BINARY_OPERATOR" and each.op == "=")
-        steps = each.kind == "UNARY_OPERATOR" and ("++" in each.op or "--" in each.op)
-        target = each.children[0] if assigns or steps else None
+        target = assigned(each)
         while target is not None:
             if target.kind == "DECL_REF_EXPR":
                 found.add(target.ref)

@@ -60,8 +60,7 @@ class PointsTo:
         return sum(len(held) for held in self.contents.values()) + self.summary.size() + len(self.escaped)
 
     def where(self, node: Node) -> str:
-        path, line = self.unit.place(node.start)
-        return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
+        return self.unit.where(node.start)
 
     def read(self, locations: Iterable[Location]) -> None:
         self.summary.reads.update(each for each in locations if each[0] in SYMBOLIC)

@@ -48,8 +48,7 @@ class _Flow:
                 self._made.setdefault(parameter.ref, []).append(argument)
 
     def _called(self, node: Node) -> Function | None:
-        target = callee(node) if node.kind == "CALL_EXPR" else None
-        return None if target is None else self._unit.functions.get(target.ref)
+        return self._unit.functions.get(callee(node).ref)
 
     def uses(self) -> Iterable[Node]:
         """Yield the expressions that turn floating-point numbers into integers or conditions."""
@@ -67,11 +66,10 @@ class _Flow:
             return self._of(node.ref) if node.ref else frozenset()
         if node.kind in _LOADS or (node.kind == "UNARY_OPERATOR" and node.op in ("*", "++", "--", "x++", "x--")):
             return None
-        target = callee(node) if node.kind == "CALL_EXPR" else None
-        if target is not None and target.ref not in self._unit.functions and not _FOLLOWED.fullmatch(target.name):
+        called = self._called(node)
+        if node.kind == "CALL_EXPR" and called is None and not _FOLLOWED.fullmatch(callee(node).name):
             return None
         found: frozenset[int] = frozenset()
-        called = self._called(node)
         parts = [self._of(called.ref)] if called is not None else [self.sources(child) for child in node.children]
         for part in parts:
             if part is None:

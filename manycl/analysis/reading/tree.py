@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
+THROUGH = ("PAREN_EXPR", "UNEXPOSED_EXPR")
+_HEAD = re.compile(rb"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[(){}\[\];]""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +126,22 @@ class Unit:
         index = bisect.bisect_right(self._starts, max(offset, 0)) - 1
         return self.lines[min(index, len(self.lines) - 1)]
 
+    def where(self, offset: int) -> str:
+        """The place of a byte offset, in words: without the file where that is the program's."""
+        path, line = self.place(offset)
+        return f"line {line}" if path == self.lines[0][0] else f"{path}:{line}"
+
     def marker(self, offset: int) -> str:
         """A line that tells compilers the place of what follows."""
         file, line = self.place(offset)
         return f"\n#line {line} {json.dumps(file)}\n"
+
+    def kernel(self, name: str) -> Function:
+        """Return a kernel. Raises KeyError for one that there is not."""
+        for function in self.functions.values():
+            if function.is_kernel and function.name == name:
+                return function
+        raise KeyError(name)
 
     def reachable(self, kernel: Function) -> Iterator[Function]:
         """A kernel and every function that it may call."""
@@ -142,9 +159,71 @@ class Unit:
         return self.text[node.start : node.end].decode("utf-8", "replace")
 
 
-def callee(node: Node) -> Node | None:
-    """Return the expression that a call names its function by."""
-    target = node.children[0] if node.children else None
-    while target is not None and target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
+_NOTHING = Node("", CType("void", "void"), 0, 0)
+
+
+def callee(node: Node) -> Node:
+    """Return the reference to the function that a call calls; where it calls something else, or the node is no call,
+    a node without a name."""
+    target = node.children[0] if node.kind == "CALL_EXPR" and node.children else _NOTHING
+    while target.kind in THROUGH and target.children:
         target = target.children[0]
-    return target
+    return target if target.kind == "DECL_REF_EXPR" else _NOTHING
+
+
+def stripped(node: Node) -> Node:
+    """Return an expression without parentheses and implicit conversions around it."""
+    while node.kind in THROUGH and len(node.children) == 1:
+        node = node.children[0]
+    return node
+
+
+def assigned(node: Node) -> Node | None:
+    """Return the lvalue that an operator assigns to, if it does."""
+    assigns = node.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (node.kind == "BINARY_OPERATOR" and node.op == "=")
+    steps = node.kind == "UNARY_OPERATOR" and ("++" in node.op or "--" in node.op)
+    return node.children[0] if assigns or steps else None
+
+
+def operands(node: Node) -> list[Node]:
+    """Return the expressions and statements that a node consists of."""
+    return [child for child in node.children if not child.kind.endswith(("_REF", "_DECL", "_ATTR"))]
+
+
+def initial_value(unit: Unit, node: Node) -> Node | None:
+    """Return the initial value of a variable's declaration, if it has one."""
+    for value in operands(node)[-1:]:
+        if unit.text[node.start : value.start].rstrip().endswith(b"="):  # else it is the length of an array, say
+            return value
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopHead:
+    """The parts of a loop, each None where there is none. A ``do`` tests behind its body."""
+
+    init: Node | None
+    condition: Node | None
+    step: Node | None
+    body: Node
+
+
+def loop_head(unit: Unit, node: Node) -> LoopHead | None:
+    """Return the parts of a loop (libclang leaves out what a ``for`` leaves out); None where it is not seen which they
+    are."""
+    if node.kind == "WHILE_STMT":
+        return LoopHead(None, node.children[0], None, node.children[-1])
+    if node.kind == "DO_STMT":
+        return LoopHead(None, node.children[-1], None, node.children[0])
+    semicolons, depth = list[int](), 0
+    for match in _HEAD.finditer(unit.text, unit.text.index(b"(", node.start), node.end):
+        depth += (match[0] in b"([{") - (match[0] in b")]}")
+        if depth == 0:
+            break
+        if match[0] == b";" and depth == 1:
+            semicolons.append(match.start())
+    if len(semicolons) != 2:
+        return None
+    *heads, body = node.children
+    parts = {bisect.bisect_right(semicolons, part.start): part for part in heads}
+    return LoopHead(parts.get(0), parts.get(1), parts.get(2), body)

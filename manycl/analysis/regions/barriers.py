@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from manycl.analysis.reading.directions import accesses
 from manycl.analysis.reading.points_to import FunctionSummary, Location
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit, callee, stripped
 
 BARRIER = re.compile(r"(work_group_)?barrier")
-_TOGETHER = re.compile(
+TOGETHER = re.compile(
     r"(work|sub)_group_\w+|intel_sub_group\w*|\w*barrier|\w*fence\w*|async_\w+|wait_group_events|printf"
 )
 _ANYWHERE: Location = ("unknown", "")
@@ -67,20 +67,15 @@ def _order(before: _Accesses, behind: _Accesses) -> bool | None:
 
 def _barrier(unit: Unit, node: Node) -> Node | None:
     """The call, of a statement that is one of a barrier."""
-    while node.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and len(node.children) == 1:
-        node = node.children[0]
-    name = _called(unit, node)
-    return node if name is not None and BARRIER.fullmatch(name) else None
+    node = stripped(node)
+    return node if BARRIER.fullmatch(_called(unit, node)) else None
 
 
 def _is_together(unit: Unit, node: Node) -> bool:
-    name = _called(unit, node)
-    return name is not None and _TOGETHER.fullmatch(name) is not None
+    return TOGETHER.fullmatch(_called(unit, node)) is not None
 
 
-def _called(unit: Unit, node: Node) -> str | None:
-    """The name of a function of OpenCL C's that a node calls."""
-    target = node.children[0] if node.kind == "CALL_EXPR" and node.children else None
-    while target is not None and target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
-        target = target.children[0]
-    return None if target is None or target.ref in unit.declared else target.name
+def _called(unit: Unit, node: Node) -> str:
+    """The name of a function of OpenCL C's that a node calls; "" if it calls none."""
+    target = callee(node)
+    return "" if target.ref in unit.declared else target.name

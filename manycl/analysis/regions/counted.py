@@ -1,4 +1,5 @@
-"""Regions by evaluating every work-item, where subscripts are too difficult for isl and data have no part in them.
+"""Regions by evaluating every work-item, where subscripts are too difficult for isl and data have no part in them, or
+where the contents of the index arrays that decide are known.
 
 For every access the work-items of a range of groups are evaluated at once (:mod:`manycl.analysis.regions.points`). A
 loop whose iterations touch consecutive bytes gives one interval per work-item; any other is run through, as long as
@@ -7,14 +8,14 @@ that takes no more points than the budget.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from manycl.analysis.regions.boxed import boxes_of, linear_access
 from manycl.analysis.regions.points import Array
 from manycl.analysis.regions.regions import Footprint, Regions
-from manycl.analysis.regions.walk import Extents, NotFoundError, Walk, parts_of
+from manycl.analysis.regions.walk import Extents, Inputs, NotFoundError, Walk, parts_of
 from manycl.analysis.summary import MemoryAccess
 from manycl.group_range import GroupRange
 from manycl.region import Box, Region
@@ -22,6 +23,8 @@ from manycl.utilities.kept import Kept
 
 MOST_POINTS = 1 << 18
 """Points evaluated for one access: a few milliseconds (our own choice)."""
+SECONDS = 20e-9
+"""Roughly what a point takes, with large arrays."""
 MOST_BOXES = 4096
 """Boxes of a region; one that takes more is not given (our own choice)."""
 _KEPT = 32  # accesses of some range
@@ -29,11 +32,16 @@ _KEPT = 32  # accesses of some range
 
 class CountedRegions:
     """The regions of a launch, found by evaluating every work-item. ``budget``: points that may be evaluated for one
-    access."""
+    access. ``contents``: the bytes of index arrays as the launch will find them, by argument, of those that share
+    memory the first."""
 
-    def __init__(self, regions: Regions, budget: int = MOST_POINTS) -> None:
+    def __init__(
+        self, regions: Regions, budget: int = MOST_POINTS, contents: Mapping[int, Array] | None = None
+    ) -> None:
         self.regions = regions
         self.budget = budget
+        self._inputs = Inputs(regions)
+        self._contents = {i: data for root, data in (contents or {}).items() for i in regions.sharers(root)}
         self._reaches: Kept[tuple[object, ...], Extents] = Kept(_KEPT)
 
     def region(self, argument: int, kind: str, groups: GroupRange) -> Footprint | None:
@@ -69,6 +77,31 @@ class CountedRegions:
         size = self.regions.launch.sizes.get(self.regions.memory(sharers[0]), 0)
         return _are_apart(*(_by_group(found[kind], size) for kind in ("write", "read")))
 
+    def index_arrays(self, argument: int) -> frozenset[int]:
+        """Return the arrays (arguments, as those of ``contents``) that decide what is read of an argument, and no
+        launch of the kernel writes; none where nothing is to be gained by knowing them."""
+        found: set[int] = set()
+        for access in self._accesses(argument, "read"):
+            place = self._inputs.of(access.offset)
+            if place is None or access.operation == "unknown" or self.regions.widened(argument, "read"):
+                return frozenset()
+            others = (*parts_of(access.condition), *(loop.trips for loop in access.loops if loop.trips is not None))
+            for needed in (place, *map(self._inputs.of, others)):
+                found.update(n for n in needed or () if isinstance(n, int))
+        return frozenset(found)
+
+    def hull(self, argument: int, groups: GroupRange) -> tuple[int, int] | None:
+        """Return from which byte up to which some groups read an argument, at most, by the contents of index arrays;
+        None where that is not found out."""
+        found = [self._reach(access, groups) for access in self._accesses(argument, "read")]
+        reaches = [reach for reach in found if reach is not None]
+        if len(reaches) < len(found) or not self.index_arrays(argument):
+            return None
+        lows = [reach.low[reach.low < reach.high] for reach in reaches]
+        highs = [reach.high[reach.low < reach.high] for reach in reaches]
+        low, high = np.concatenate(lows), np.concatenate(highs)
+        return (max(0, int(low.min())), max(0, int(high.max()))) if len(low) else (0, 0)
+
     def _accesses(self, argument: int, kind: str) -> list[MemoryAccess]:
         return [a for a in self.regions.summary.accesses if a.argument == argument and a.kind in (kind, "atomic")]
 
@@ -85,7 +118,9 @@ class CountedRegions:
         found = self._reaches.get(key)
         if found is None:
             try:
-                found = self._reaches.keep(key, Walk(self.regions, self.budget, access, groups, tagged).reach())
+                found = self._reaches.keep(
+                    key, Walk(self._inputs, self.budget, access, groups, tagged, self._contents).reach()
+                )
             except (NotFoundError, RecursionError):  # RecursionError: a subscript that is nested too deeply
                 return None
         return found

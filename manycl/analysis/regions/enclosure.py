@@ -93,9 +93,8 @@ def enclosure(summary: KernelSummary) -> Enclosure | None:
 
 
 def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, Expr, int], ...]) -> _Guarded:
-    parts = condition.args if condition.op == "and" else (condition,)
     gaps = []
-    for part in parts:
+    for part in condition.parts:
         if part.op in ("lt", "eq"):
             gap = x.subtract(part.args[1], part.args[0])
             gaps += [x.subtract(gap, x.ONE)] if part.op == "lt" else [gap, x.scale(gap, -1)]
@@ -103,7 +102,7 @@ def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, 
             whole, by = part.args[1].args
             if by.low > 0:  # counter < whole / by: by * (counter + 1) <= whole
                 gaps.append(x.subtract(whole, x.mul(by, x.add(part.args[0], x.ONE))))
-    return _Guarded(loops, parts, tuple(gaps), accesses)
+    return _Guarded(loops, condition.parts, tuple(gaps), accesses)
 
 
 def stays(enclosure: Enclosure | None, kernel: KernelFacts, launch: KnownLaunch) -> bool:
@@ -185,7 +184,7 @@ class _Intervals:
 
     def _propagate(self, gap: Expr) -> bool:
         """Narrow what an expression consists of, as it is not negative; False if it is."""
-        terms = [(a, f, self.of(a)) for a, f in _terms(gap)]
+        terms = [(a, f, self.of(a)) for a, f in gap.summands]
         most = _constant(gap) + sum([f * (high if f > 0 else low) for _, f, (low, high, _) in terms])
         if most < 0:
             return False
@@ -202,9 +201,9 @@ class _Intervals:
         if (data and not self._certainly) or 0 <= low <= high <= last:
             return True
         offset = self._plain(offset)
-        factors = dict(_terms(offset))
+        factors = dict(offset.summands)
         for gap in map(self._plain, gaps):  # offset + n * gap is not less, -n * gap not more: atoms in both cancel out
-            for atom, factor in _terms(gap):
+            for atom, factor in gap.summands:
                 times = -factors.get(atom, 0) // factor
                 if times:
                     least, most, _ = self.of(x.add(offset, x.scale(gap, times)))
@@ -214,7 +213,7 @@ class _Intervals:
     def _plain(self, e: Expr) -> Expr:
         """A sum without conversions that change nothing here."""
         parts, is_plain = [x.const(_constant(e))], True
-        for atom, factor in _terms(e):
+        for atom, factor in e.summands:
             origin = self._origins.get(atom.key)
             inner = atom.args[0] if atom.op == "wrap" else origin.value if isinstance(origin, Computed) else None
             if inner is not None and atom.low <= self.of(inner)[0] and self.of(inner)[1] <= atom.high:
@@ -265,11 +264,11 @@ class _Intervals:
 
     def _total(self, e: Expr) -> Span:
         low, high, data = e.value, e.value, False
-        terms = dict(_terms(e))
-        for atom, factor in _terms(e):
+        terms = dict(e.summands)
+        for atom, factor in e.summands:
             if factor < 0 and (parts := self._rounded(atom)) is not None:  # n * (a - a % m): n * m for each m in a
                 whole, by = parts
-                inner = dict(_terms(whole))
+                inner = dict(whole.summands)
                 if all(terms.get(a, 0) >= -factor * f > 0 for a, f in inner.items()):
                     del terms[atom]
                     for a, f in inner.items():
@@ -301,12 +300,6 @@ class _Intervals:
         else:
             return None
         return (whole, least) if least == most > 0 and not data else None
-
-
-def _terms(e: Expr) -> list[tuple[Expr, int]]:
-    if e.op == "sum":
-        return list(zip(e.args, e.terms, strict=True))
-    return [] if e.op == "const" else [(e, 1)]
 
 
 def _constant(e: Expr) -> int:

@@ -19,17 +19,7 @@ from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.isl import isl
 
 #: integer atomics that may be done in any order on copies, and merged: the operation that merges them
-MERGEABLE = {
-    "add": "add",
-    "sub": "add",
-    "inc": "add",
-    "dec": "add",
-    "min": "min",
-    "max": "max",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-}
+MERGEABLE = dict.fromkeys(("add", "sub", "inc", "dec"), "add") | {n: n for n in ("min", "max", "and", "or", "xor")}
 _REPEATABLE = ("min", "max", "and", "or")  # doing them twice is doing them once
 
 

@@ -1,16 +1,16 @@
-"""The bytes that an access reaches whose index depends on no data: all work-items of a range of groups are evaluated at
-once."""
+"""The bytes that an access reaches whose index depends on no data, or on index arrays whose contents are known: all
+work-items of a range of groups are evaluated at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from manycl.analysis.regions.points import Array, Points
 from manycl.analysis.regions.regions import Regions
-from manycl.analysis.summary import MemoryAccess
+from manycl.analysis.summary import Computed, MemoryAccess
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
@@ -24,6 +24,32 @@ class Extents:
     high: Array
     group: Array
     exact: bool
+
+
+class Inputs:
+    """What has to be known for the expressions of a launch: variables of work-items and loops, by name, and contents of
+    arguments, by index, of those that have the same memory the first."""
+
+    def __init__(self, regions: Regions) -> None:
+        self.regions = regions
+        self._found: dict[str, frozenset[str | int] | None] = {}
+
+    def of(self, e: Expr) -> frozenset[str | int] | None:
+        """Return what an expression needs; None where it cannot be known before the launch."""
+        if e.key not in self._found:
+            parts = [self._unknown(n) if v.unknown else frozenset((n,)) for n, v in e.variables().items()]
+            known = [part for part in parts if part is not None]
+            self._found[e.key] = None if len(known) < len(parts) else frozenset().union(*known)
+        return self._found[e.key]
+
+    def _unknown(self, name: str) -> frozenset[str | int] | None:
+        origin = self.regions.summary.origins.get(name)
+        if isinstance(origin, Computed):
+            return self.of(origin.value)
+        if origin is None or origin.offset is None or origin.argument not in self.regions.buffers:
+            return None
+        place = None if self.regions.may_be_written(origin.argument) else self.of(origin.offset)
+        return None if place is None else place | {self.regions.memory(origin.argument)}
 
 
 class NotFoundError(Exception):
@@ -42,24 +68,34 @@ _AT_ONCE = 1 << 15  # work-items
 
 
 class Walk:
-    """One access, made by all work-items of a range of groups."""
+    """One access, made by all work-items of a range of groups. ``contents``: of index arrays, by argument."""
 
-    def __init__(self, regions: Regions, budget: int, access: MemoryAccess, groups: GroupRange, tagged: bool) -> None:
+    def __init__(
+        self,
+        inputs: Inputs,
+        budget: int,
+        access: MemoryAccess,
+        groups: GroupRange,
+        tagged: bool,
+        contents: Mapping[int, Array],
+    ) -> None:
         """``groups``: whose work-items. ``tagged``: by which group matters. Raises NotFoundError."""
-        self.launch, self.budget, self.access = regions.launch, budget, access
+        self.inputs, self.contents = inputs, contents
+        self.launch, self.origins = inputs.regions.launch, inputs.regions.summary.origins
+        self.budget, self.access = budget, access
         self.groups, self.tagged = groups, tagged
         self.counters = [loop.name for loop in access.loops]
         ids = (f"{kind}{d}" for kind in ("grp", "lid") for d in range(3))
-        scope = {*ids, *self.counters}  # variables that have a value where the access is made
-        if not access.offset.variables().keys() <= scope:
+        scope = {*ids, *self.counters, *contents}  # what has a value where the access is made
+
+        def is_known(e: Expr) -> bool:
+            return (found := inputs.of(e)) is not None and found <= scope
+
+        if not is_known(access.offset):
             raise NotFoundError
         parts = parts_of(access.condition)
-        self.parts = [part for part in parts if part.variables().keys() <= scope]
-        self.trips = {
-            loop.name: loop.trips
-            for loop in access.loops
-            if loop.trips is not None and loop.trips.variables().keys() <= scope
-        }
+        self.parts = [part for part in parts if is_known(part)]
+        self.trips = {loop.name: loop.trips for loop in access.loops if loop.trips is not None and is_known(loop.trips)}
         loops_exact = all(loop.exact and loop.name in self.trips for loop in access.loops)
         self.exact = loops_exact and len(self.parts) == len(parts)
         self.run_through: set[str] = set()
@@ -76,7 +112,7 @@ class Walk:
     def walk(self, expanded: set[str]) -> Extents:
         """All points, some work-groups at a time: what is in the caches is evaluated several times faster."""
         everything = (self.access.offset, *self.parts, *self.trips.values())
-        needed = {name for e in everything for name in e.variables()}
+        needed = {name for e in everything for name in self.variables(e)}
         if self.tagged:
             needed.add(f"grp{self.groups.dimension}")
         found = []
@@ -89,6 +125,10 @@ class Walk:
             found.append(self.visited(points, expanded))
         low, high, group = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return Extents(low, high, group, self.exact)
+
+    def variables(self, e: Expr) -> set[str]:
+        """The variables that decide the value of an expression that is known."""
+        return {name for name in self.inputs.of(e) or () if isinstance(name, str)}
 
     def visited(self, points: Points, expanded: set[str]) -> tuple[Array, Array, Array]:
         """The bytes that some work-items touch, and their groups."""
@@ -173,13 +213,13 @@ class Walk:
         for place, name in enumerate(axes):
             line = np.arange(ends[name][0], ends[name][1] + 1, dtype=np.int64)
             variables[name] = line.reshape(*(-1 if i == place else 1 for i in range(len(axes))))
-        return Points({}, {}, variables, lengths)
+        return Points(self.origins, self.contents, variables, lengths)
 
     def filtered(self, points: Points, parts: Sequence[Expr]) -> tuple[Points, list[Expr]]:
         """The points where the conditions hold of which all is known, and the other conditions."""
         rest = []
         for part in parts:
-            if not part.variables().keys() <= points.variables.keys():
+            if not self.variables(part) <= points.variables.keys():
                 rest.append(part)
                 continue
             found = points.of(part)
@@ -197,6 +237,10 @@ class Walk:
         """Counters whose values have to be run through one by one."""
         found = set(self.run_through)
         parts = [part for part in self.parts if part.variables().keys() & set(self.counters)]
+        for e in (self.access.offset, *self.parts, *self.trips.values()):
+            for variable in e.variables().values():
+                if variable.unknown:
+                    found |= self.variables(variable) & set(self.counters)
         for trips in self.trips.values():
             found |= trips.variables().keys() & set(self.counters)
         for name in self.counters:
@@ -237,7 +281,7 @@ class Walk:
                 gap, factor = x.substitute(found[0], {name: x.ZERO}), found[1]
             except x.UndefinedError:
                 continue
-            if not gap.variables().keys() <= points.variables.keys():
+            if not self.variables(gap) <= points.variables.keys():
                 continue
             start = self.sure(points, gap)
             if factor > 0:  # factor * k + start > 0

@@ -203,15 +203,8 @@ def _divided(e: Expr, inner: Any) -> Any:
         if e.value > 0:
             return inner.mod_val(size)
         half = 1 << (bits - 1)
-        shifted = _plus(inner, half).mod_val(size)
-        return _plus(shifted, -half)
+        return inner.add_constant_val(value(half)).mod_val(size).add_constant_val(value(-half))
     by = value(e.args[1].value)
     if e.op == "fmod":
         return inner.mod_val(by)
     return inner.scale_down_val(by).floor()
-
-
-def _plus(function: Any, number: int) -> Any:
-    if isinstance(function, isl.Aff):
-        return function.add_constant_val(value(number))
-    return function.add_constant_val(value(number))

@@ -7,7 +7,7 @@ quotients are taken becomes two, quotient and remainder by a common period: a fl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -153,24 +153,11 @@ def _replaced(e: Expr, name: str, whole: Expr) -> Expr | None:
         return reduce(x.mul, args)
     if e.op in ("fdiv", "fmod") and args[1].op == "const":
         by = args[1].value
-        parts = zip(args[0].args, args[0].terms, strict=True) if args[0].op == "sum" else [(args[0], 1)]
-        multiple = x.add(*(x.scale(a, f // by) for a, f in parts if f % by == 0))
+        multiple = x.add(*(x.scale(a, f // by) for a, f in args[0].summands if f % by == 0))
         rest = x.subtract(args[0], x.scale(multiple, by))
         if e.op == "fmod":
             return x.remainder(rest, args[1], floor=True)
         quotient = x.divide(rest, args[1], floor=True)
         return None if quotient is None else x.add(multiple, quotient)
-    simple = _SIMPLE.get(e.op)
+    simple = x.PLAIN.get(e.op)
     return None if simple is None else simple(*args)
-
-
-_SIMPLE: Mapping[str, Callable[..., Expr]] = {
-    "min": x.minimum,
-    "max": x.maximum,
-    "select": x.select,
-    "lt": x.less,
-    "eq": x.equal,
-    "and": x.both,
-    "or": x.either,
-    "not": x.negate,
-}

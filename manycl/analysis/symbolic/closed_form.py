@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 
 from manycl.analysis.interpreter.paths import ControlState, Env, Path
 from manycl.analysis.interpreter.statements import Statements
@@ -146,7 +147,7 @@ class ClosedForms(Statements):
         counter = x.var("@k", 0, x.INFINITE)
         limits: list[Expr] = []
         guards: list[Expr] = []
-        for part in _parts_of(found.condition):
+        for part in found.condition.parts if found.condition != x.ONE else ():
             limit = x.ZERO if part == x.ZERO else self.limit(part, found, names, form, counter)
             if part != x.ZERO and self.invariant(part, names, found):
                 guards.append(part)  # holds always or never
@@ -223,7 +224,7 @@ class ClosedForms(Statements):
         if len(found.breaks) > 1:
             return None
         conditions = state.path.conditions(found.base)
-        for part in _parts_of(found.condition):
+        for part in found.condition.parts:
             if part in conditions:
                 conditions.remove(part)
         if not conditions:
@@ -309,16 +310,7 @@ def _is_affine(e: Expr) -> bool:
 
 
 def _least(limits: list[Expr]) -> Expr | None:
-    result: Expr | None = None
-    for limit in limits:
-        result = limit if result is None else x.minimum(result, limit)
-    return result
-
-
-def _parts_of(condition: Expr) -> list[Expr]:
-    if condition.op == "and":
-        return list(condition.args)
-    return [] if condition == x.ONE else [condition]
+    return reduce(x.minimum, limits) if limits else None
 
 
 def _slope(gap: Expr, counter: Expr) -> tuple[Expr, Expr] | None:
@@ -327,19 +319,15 @@ def _slope(gap: Expr, counter: Expr) -> tuple[Expr, Expr] | None:
         start = x.substitute(gap, {counter.key: x.ZERO})
     except x.UndefinedError:
         return None
-    terms = zip(gap.args, gap.terms, strict=True) if gap.op == "sum" else [(gap, 1)]
     slope: Expr = x.ZERO
-    for atom, factor in terms:
+    for atom, factor in gap.summands:
         if atom == counter:
             slope = x.add(slope, x.const(factor))
         elif counter.key in atom.variables():
             rest = [a for a in atom.args if a != counter] if atom.op == "mul" else None
             if rest is None or len(rest) != len(atom.args) - 1 or any(counter.key in a.variables() for a in rest):
                 return None
-            product = x.const(factor)
-            for part in rest:
-                product = x.mul(product, part)
-            slope = x.add(slope, product)
+            slope = x.add(slope, reduce(x.mul, rest, x.const(factor)))
     return start, slope
 
 

@@ -81,7 +81,7 @@ def _total(
 ) -> float:
     if condition.op == "const":
         return size(axes.values()) if condition.value else 0
-    parts: Sequence[Expr] = condition.args if condition.op == "and" else (condition,)
+    parts: Sequence[Expr] = condition.parts
     if splits:
         for part in parts:
             cases = _cases(part, axes, known.origins)
@@ -164,7 +164,7 @@ def _bound(part: Expr, axis: str, origins: Origins) -> _Bound | None:
     if part.op not in ("lt", "eq"):
         return None
     gap = x.subtract(part.args[1], part.args[0])
-    terms = dict(zip(gap.args, gap.terms, strict=True)) if gap.op == "sum" else {gap: 1}
+    terms = dict(gap.summands)
     own = [atom for atom in terms if axes_in(atom, (axis,), origins)]
     if len(own) != 1 or own[0].key != axis:
         return None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import gcd
+from functools import reduce
+from math import gcd, prod
 from operator import is_
 
 INFINITE = 1 << 130
@@ -43,6 +44,18 @@ class Expr:
 
     def __str__(self) -> str:
         return self.key
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """Conditions that all hold where this one does."""
+        return self.args if self.op == "and" else (self,)
+
+    @property
+    def summands(self) -> list[tuple[Expr, int]]:
+        """What it is the sum of beside a constant, with factors."""
+        if self.op == "sum":
+            return list(zip(self.args, self.terms, strict=True))
+        return [] if self.op == "const" else [(self, 1)]
 
     def variables(self) -> Mapping[str, Expr]:
         """All variables in it by name, in order of first occurrence."""
@@ -378,40 +391,27 @@ def _negated(condition: Expr) -> Expr:
 
 
 def both(*conditions: Expr) -> Expr:
-    parts: dict[Expr, None] = {}
-    for condition in conditions:
-        for part in condition.args if condition.op == "and" else (condition,):
-            if part.op == "const":
-                if part.value == 0:
-                    return ZERO
-                continue
-            if negate(part) in parts:
-                return ZERO
-            parts[part] = None
-    return _joined("and", tuple(parts), ONE)
+    return _joined("and", " && ", conditions, ONE, ZERO)
 
 
 def either(*conditions: Expr) -> Expr:
+    return _joined("or", " || ", conditions, ZERO, ONE)
+
+
+def _joined(op: str, sign: str, conditions: tuple[Expr, ...], empty: Expr, decided: Expr) -> Expr:
     parts: dict[Expr, None] = {}
     for condition in conditions:
-        for part in condition.args if condition.op == "or" else (condition,):
+        for part in condition.args if condition.op == op else (condition,):
             if part.op == "const":
-                if part.value:
-                    return ONE
+                if bool(part.value) == bool(decided.value):
+                    return decided
                 continue
             if negate(part) in parts:
-                return ONE
+                return decided
             parts[part] = None
-    return _joined("or", tuple(parts), ZERO)
-
-
-def _joined(op: str, parts: tuple[Expr, ...], empty: Expr) -> Expr:
-    if not parts:
-        return empty
-    if len(parts) == 1:
-        return parts[0]
-    sign = " && " if op == "and" else " || "
-    return _make(op, parts, "(" + sign.join(p.key for p in parts) + ")", 0, 1)
+    if len(parts) <= 1:
+        return next(iter(parts), empty)
+    return _make(op, tuple(parts), "(" + sign.join([p.key for p in parts]) + ")", 0, 1)
 
 
 def divisor(expr: Expr) -> int:
@@ -425,10 +425,7 @@ def divisor(expr: Expr) -> int:
     if expr.op == "select":
         return gcd(divisor(expr.args[1]), divisor(expr.args[2]))
     if expr.op == "mul":
-        product = 1
-        for factor in expr.args:
-            product *= divisor(factor)
-        return product
+        return prod(map(divisor, expr.args))
     if expr.op == "wrap":
         return gcd(1 << abs(expr.value), divisor(expr.args[0]))
     return 1
@@ -463,10 +460,7 @@ def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) ->
     if e.op == "sum":
         return add(const(e.value), *(scale(a, f) for a, f in zip(args, e.terms, strict=True)))
     if e.op == "mul":
-        product = args[0]
-        for factor in args[1:]:
-            product = mul(product, factor)
-        return product
+        return reduce(mul, args)
     if e.op == "wrap":
         return wrap(args[0], abs(e.value), e.value < 0)
     if e.op == "fdiv":
@@ -476,13 +470,13 @@ def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) ->
     elif e.op == "fmod":
         found = remainder(args[0], args[1], floor=True)
     else:
-        found = _PLAIN[e.op](*args)
+        found = PLAIN[e.op](*args)
     if found is None:
         raise UndefinedError(e.key)
     return found
 
 
-_PLAIN: dict[str, Callable[..., Expr]] = {
+PLAIN: dict[str, Callable[..., Expr]] = {
     "min": minimum,
     "max": maximum,
     "select": select,
@@ -492,3 +486,4 @@ _PLAIN: dict[str, Callable[..., Expr]] = {
     "or": either,
     "not": negate,
 }
+"""What makes expressions of other operations than arithmetic, by their ``op``."""

@@ -257,8 +257,7 @@ def _over(number: Real, bottom: int) -> Real:
 def _atoms(number: Real) -> list[tuple[Expr, int, int]]:
     """Return the terms of which ``top`` is the sum: expression, factor, and the largest value of each."""
     top = number.top
-    terms = list(zip(top.args, top.terms, strict=True)) if top.op == "sum" else []
-    terms += [(x.ONE, top.value)] if top.op in ("sum", "const") else [(top, 1)]
+    terms = [*top.summands, (x.ONE, top.value)] if top.op in ("sum", "const") else top.summands
     return [(atom, factor, max(abs(atom.low), abs(atom.high), 1)) for atom, factor in terms]
 
 

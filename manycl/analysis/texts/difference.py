@@ -3,8 +3,9 @@
 Of buffers whose written elements nothing else tells, every element of ``src`` that differs from ``old``, which is what
 both copies held before, goes to ``dst`` (``copy``). An element that a device wrote with the value that it had is not
 seen to be written; it also needs no merging, as long as no two devices write one element. Where that is only promised
-(``checked``), an integer is set where both copies of an element have changed, to different values. MKMD (section 2.2)
-describes comparing as the alternative to the merge kernel (:mod:`manycl.analysis.texts.merge`).
+(``checked``), an integer is set where both copies of an element have changed, to different values; where it is set,
+``restore`` makes ``dst`` what ``src`` is. MKMD (section 2.2) describes
+comparing as the alternative to the merge kernel (:mod:`manycl.analysis.texts.merge`).
 
 Of buffers that devices change by commutative atomic operations only, ``src`` held the operation's neutral element
 before, and goes to ``dst`` by the operation: sums are added up, bits united.
@@ -24,7 +25,7 @@ _RESULTS = {
     "or": "d[i] | s[i]",
     "xor": "d[i] ^ s[i]",
 }
-OPERATIONS = ("copy", "checked", *_RESULTS)
+OPERATIONS = ("copy", "checked", "restore", *_RESULTS)
 _SIZES = {"uchar": 1, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8}
 UNITS = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 """Types of elements that are copied, by their bytes."""
@@ -67,6 +68,7 @@ _TOLD = """\
     if (any((as_@V(s) != as_@V(o)) & (as_@V(d) != as_@V(o)) & (as_@V(s) != as_@V(d)))) *conflicts = 1;
 """
 
+_RESTORE = "    if (!*conflicts) return;\n"
 _APPLY = """\
 kernel void @K(global uchar *dst, global const uchar *src, ulong begin, ulong bytes) {
     ulong i = get_global_id(0);
@@ -83,10 +85,10 @@ class DifferenceMerge:
 
     Its kernel ``kernel`` takes ``dst`` (buffer, read and written), ``src`` and, where the operation is ``copy``,
     ``old`` (buffers, only read), ``begin`` and ``bytes`` (ulong): from which of their bytes on to merge how many. Where
-    it is ``checked``, it takes the integer ``conflicts`` besides, and copies single bytes. It runs in one dimension,
-    with any local size and at least :meth:`work_items` work-items; more do nothing. The copies must not overlap. Where
-    ``bytes`` is no multiple of the element's size, the bytes that are left over count as one more element of a copy; by
-    an operation they are not merged.
+    it is ``checked`` or ``restore``, it takes the integer ``conflicts`` besides, and copies single bytes (``old`` of
+    the latter is ``dst``). It runs in one dimension, with any local size and at least :meth:`work_items` work-items;
+    more do nothing. The copies must not overlap. Where ``bytes`` is no multiple of the element's size, the bytes that
+    are left over count as one more element of a copy; by an operation they are not merged.
     """
 
     source: str
@@ -124,8 +126,9 @@ def difference_merge(operation: str = "copy", element: str = "uchar") -> Differe
     vector = f"{element}{BLOCK // _SIZES[element]}"
     if operation == "copy":
         text = _COPY.replace("@V", vector).replace("@C", "").replace("@A", "")
-    elif operation == "checked":
-        text = _COPY.replace("@V", f"uchar{BLOCK}").replace("@C", _TOLD.replace("@V", vector))
+    elif operation not in _RESULTS:
+        then = _RESTORE if operation == "restore" else _TOLD.replace("@V", vector)
+        text = _COPY.replace("@V", f"uchar{BLOCK}").replace("@C", then)
         text = text.replace("@A", ", global uint *conflicts")
     else:  # (signed sums must not overflow)
         vector = f"u{element}" if operation == "add" and element in ("int", "long") else element

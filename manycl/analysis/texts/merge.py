@@ -60,9 +60,7 @@ class MergeKernel:
 def merge_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> MergeKernel:
     """The merge kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
     a program that was read; KeyError for a kernel that it does not have."""
-    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
-    if root is None:
-        raise KeyError(kernel)
+    root = unit.kernel(kernel)
     try:
         return _Merging(unit, root).merge_kernel(remaining_options(options, unit.version))
     except RefusedError as refused:

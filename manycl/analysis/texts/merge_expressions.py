@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from manycl.analysis.interpreter.values import swizzle
 from manycl.analysis.reading import builtins
-from manycl.analysis.reading.tree import CType, Function, Node
+from manycl.analysis.reading.tree import CType, Function, Node, assigned, callee, operands
 from manycl.analysis.texts.merge_needs import Needs
-from manycl.analysis.texts.merge_points import RefusedError, assigned, callee, is_component, is_place
+from manycl.analysis.texts.merge_points import RefusedError, is_component, is_place
 
 _STORE = re.compile(r"vstore(a?)(_half)?(\d*)(_rt[ezpn])?")
 _ATOMIC = re.compile(r"atom(ic)?_\w+")
@@ -60,18 +60,18 @@ class MergeExpressions(Needs):
             raise RefusedError(f"a block or a statement in an expression, {self.points.line(node)}")
         if kind == "CXX_UNARY_EXPR":
             return self.text(node)
-        operands = self.operands(node)
-        if kind == "UNEXPOSED_EXPR" and len(operands) > 1:
+        parts = operands(node)
+        if kind == "UNEXPOSED_EXPR" and len(parts) > 1:
             raise RefusedError(f"an expression that is not understood, {self.points.line(node)}")
         number = kind in ("UNEXPOSED_EXPR", "CSTYLE_CAST_EXPR") and node.type.kind in ("int", "float")
-        if number and any(o.type.kind in ("pointer", "array") for o in operands):
+        if number and any(o.type.kind in ("pointer", "array") for o in parts):
             raise RefusedError(f"{self.points.line(node)} computes with the number of an address")
-        return self.spliced(node, [(child, self.wanted(child)) for child in operands])
+        return self.spliced(node, [(child, self.wanted(child)) for child in parts])
 
     def place(self, node: Node) -> str:
         """An lvalue, kept for where it is."""
         parts = []
-        for child in self.operands(node):
+        for child in operands(node):
             through = child.type.kind == "pointer" or not is_place(child)
             by_index = node.kind == "ARRAY_SUBSCRIPT_EXPR" and child.type.kind not in ("array", "vector")
             parts.append((child, self.wanted(child) if through or by_index else self.place(child)))
@@ -145,27 +145,27 @@ class MergeExpressions(Needs):
             raise RefusedError(f"a block or a statement in an expression, {self.points.line(node)}")
         if kind == "CXX_UNARY_EXPR":
             return ""
-        operands = self.operands(node)
+        parts = operands(node)
         if kind == "BINARY_OPERATOR" and node.op in ("&&", "||"):
-            second = self.effects(operands[1])
+            second = self.effects(parts[1])
             if second:
-                return f"({self.wanted(operands[0])}) {node.op} ({second}, 0)"
-            return self.effects(operands[0])
+                return f"({self.wanted(parts[0])}) {node.op} ({second}, 0)"
+            return self.effects(parts[0])
         if kind == "CONDITIONAL_OPERATOR":
-            yes, no = self.effects(operands[1]), self.effects(operands[2])
+            yes, no = self.effects(parts[1]), self.effects(parts[2])
             if yes or no:
-                return f"(({self.wanted(operands[0])}) ? ({joined((yes, '0'))}) : ({joined((no, '0'))}))"
-            return self.effects(operands[0])
-        if kind == "UNEXPOSED_EXPR" and len(operands) > 1:
-            return self.effects_of_unknown(node, operands)
-        return joined(self.effects(child) for child in operands)
+                return f"(({self.wanted(parts[0])}) ? ({joined((yes, '0'))}) : ({joined((no, '0'))}))"
+            return self.effects(parts[0])
+        if kind == "UNEXPOSED_EXPR" and len(parts) > 1:
+            return self.effects_of_unknown(node, parts)
+        return joined(self.effects(child) for child in parts)
 
-    def effects_of_unknown(self, node: Node, operands: Sequence[Node]) -> str:
+    def effects_of_unknown(self, node: Node, parts: Sequence[Node]) -> str:
         """C11's atomics come as an expression with all operands."""
-        places = frozenset(p for child in operands for p in self.points.values(child))
+        places = frozenset(p for child in parts for p in self.points.values(child))
         if self.is_needed(places) or any(kind in ("arg", "unknown") for kind, _ in places):
             raise RefusedError(f"an atomic operation, or what is not understood, {self.points.line(node)}")
-        return joined(self.effects(child) for child in operands)
+        return joined(self.effects(child) for child in parts)
 
     def effects_of_assignment(self, node: Node, target: Node) -> str:
         places = self.points.places(target)
@@ -174,7 +174,7 @@ class MergeExpressions(Needs):
             return joined((*(self.effects(child) for child in node.children[1:]), self.copied(target, arguments)))
         if self.is_needed(places) or (self.local and target.type.name == "event_t"):
             return self.wanted_assignment(node, target)
-        return joined(self.effects(child) for child in (*self.operands(target), *node.children[1:]))
+        return joined(self.effects(child) for child in (*operands(target), *node.children[1:]))
 
     def effects_of_call(self, node: Node) -> str:
         if not node.children:

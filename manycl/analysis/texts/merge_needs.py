@@ -8,8 +8,6 @@ from manycl.analysis.reading.tree import Function, Node
 from manycl.analysis.texts.merge_points import BARRIER, Inclusions, Place, RefusedError, Set
 from manycl.analysis.texts.merge_text import CopyingFunctions, balanced, splice
 
-_QUIET = ("_REF", "_DECL", "_ATTR")
-
 
 class Needs:
     """The state of making a merge kernel: ``needed`` is what wanted expressions read; it only grows."""
@@ -85,7 +83,3 @@ class Needs:
         if found is None:
             raise RefusedError(f"a macro hides what {self.points.line(node)} does")
         return found
-
-    @staticmethod
-    def operands(node: Node) -> list[Node]:
-        return [child for child in node.children if not child.kind.endswith(_QUIET)]

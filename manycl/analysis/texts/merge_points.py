@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from manycl.analysis.reading import builtins
 from manycl.analysis.reading.directions import is_null
-from manycl.analysis.reading.tree import CType, Function, Node, Unit
+from manycl.analysis.reading.tree import CType, Function, Node, Unit, assigned, callee, operands
 
 #: a piece of memory: ``("var", ref)``, ``("arg", i)`` and ``("local", i)`` what a kernel's argument points at,
 #: ``("result", ref)`` of a function, ``("text", offset)`` an unnamed constant or compound literal, ``("unknown", why)``
@@ -17,27 +17,11 @@ Set = frozenset[Place]
 
 NONE: Set = frozenset()
 BARRIER: Place = ("barrier", "")
-_ASSIGNMENTS = ("COMPOUND_ASSIGNMENT_OPERATOR", "BINARY_OPERATOR", "UNARY_OPERATOR")
 _VALUES = ("int", "float", "bool", "vector")
 
 
 class RefusedError(Exception):
     """There is no merge kernel, for the reason given."""
-
-
-def callee(node: Node) -> Node:
-    """What a call calls, without what is around its name."""
-    target = node.children[0]
-    while target.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and target.children:
-        target = target.children[0]
-    return target
-
-
-def assigned(node: Node) -> Node | None:
-    """The lvalue that an operator assigns to, if it does."""
-    if node.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (node.kind == "BINARY_OPERATOR" and node.op == "="):
-        return node.children[0]
-    return node.children[0] if node.kind == "UNARY_OPERATOR" and ("++" in node.op or "--" in node.op) else None
 
 
 def is_component(node: Node) -> bool:
@@ -92,12 +76,11 @@ class Inclusions:
         self.spread()
 
     def line(self, node: Node) -> str:
-        path, line = self.unit.place(node.start)
-        return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
+        return self.unit.where(node.start)
 
     def called(self, node: Node) -> Function | None:
         """The function of the program that a call calls."""
-        return self.unit.functions.get(callee(node).ref) if node.children else None
+        return self.unit.functions.get(callee(node).ref)
 
     # -- what pointers hold
 
@@ -114,9 +97,8 @@ class Inclusions:
         if node.kind == "BINARY_OPERATOR" and node.op == "=":
             self.hold(self.places(node.children[0]), self.values(node.children[1]))
         elif node.kind == "VAR_DECL":
-            for child in node.children:
-                if not child.kind.endswith(("_DECL", "_REF", "_ATTR")):
-                    self.hold({("var", node.ref)}, self.values(child))
+            for child in operands(node):
+                self.hold({("var", node.ref)}, self.values(child))
         elif node.kind == "COMPOUND_LITERAL_EXPR":
             for child in node.children:
                 self.hold({("text", node.start)}, self.values(child))
@@ -179,7 +161,7 @@ class Inclusions:
             both = self.values(children[0]) | self.values(children[1])
             return both if node.op in ("+", "-") else self.values(children[1])
         if kind == "CALL_EXPR" and self.called(node) is None:
-            if children and callee(node).name in builtins.POINTER_CASTS and len(children) > 1:
+            if callee(node).name in builtins.POINTER_CASTS and len(children) > 1:
                 return self.values(children[1])
             return frozenset({("unknown", f"a pointer from a function, {self.line(node)}")})
         if node.type.kind == "array":
@@ -219,8 +201,7 @@ class Inclusions:
     def stored(self, function: Function) -> set[Place]:
         found: set[Place] = set()
         for node in function.nodes:
-            target = assigned(node) if node.kind in _ASSIGNMENTS else None
-            if target is not None:
+            if (target := assigned(node)) is not None:
                 found |= self.places(target)
             elif node.kind == "CALL_EXPR" and node.children and self.called(node) is None:
                 found |= self.stored_by(callee(node).name, node.children[1:])

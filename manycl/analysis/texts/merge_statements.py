@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from manycl.analysis.reading.tree import Node
+from manycl.analysis.reading.tree import LOOPS, Node, initial_value, loop_head, operands
 from manycl.analysis.texts.merge_expressions import MergeExpressions, neutral
 from manycl.analysis.texts.merge_points import Inclusions, Place, RefusedError
 from manycl.analysis.texts.merge_text import balanced, splice
-from manycl.analysis.texts.rewrite import closing, without_strings
 
 Text = tuple[str, bool]  # a statement, and whether it does anything
 
-_LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
 _TYPE_OF_VALUE = re.compile(rb"typeof|__auto_type|\[\s*\]")
 
 
@@ -90,11 +88,8 @@ class MergeStatements(MergeExpressions):
 
     def variable(self, node: Node) -> tuple[list[tuple[int, int, str]], str]:
         """What becomes of a variable's initial value, which goes unless the variable is needed; and its effects."""
-        value = next((c for c in reversed(node.children) if not c.kind.endswith(("_REF", "_DECL", "_ATTR"))), None)
+        value = initial_value(self.unit, node)
         if value is None or node.type.address_space in ("constant", "local"):
-            return [], ""
-        before = self.unit.text[node.start : value.start].rstrip()
-        if not before.endswith(b"="):  # the length of an array, say
             return [], ""
         place: Place = ("var", node.ref)
         acts = self.effects(value)
@@ -109,15 +104,15 @@ class MergeStatements(MergeExpressions):
             return ([(start, end, words)] if words != self.text(value) else []), acts
         if acts and not event:
             return [(start, end, f"({acts}, {anything})")], acts
-        return [(node.start + len(before) - 1, end, "")], acts
+        return [(self.unit.text.rindex(b"=", node.start, value.start), end, "")], acts
 
     def initial(self, value: Node) -> str:
         if value.kind != "INIT_LIST_EXPR":
             return self.wanted(value)
         parts: list[tuple[Node, str]] = []
-        for child in self.operands(value):
+        for child in operands(value):
             designated = child.kind == "UNEXPOSED_EXPR" and child.type.kind == "void"
-            parts += [(part, self.initial(part)) for part in (self.operands(child) if designated else [child])]
+            parts += [(part, self.initial(part)) for part in (operands(child) if designated else [child])]
         return self.spliced(value, parts)
 
     # -- control
@@ -133,50 +128,24 @@ class MergeStatements(MergeExpressions):
 
     def loop(self, node: Node) -> Text:
         """``for``, ``while`` and ``do``."""
-        init, condition, step, body = self.parts(node)
+        head = loop_head(self.unit, node)
+        if head is None:
+            raise RefusedError(f"the head of a loop that is not understood, {self.points.line(node)}")
         self.around.append((id(node), True))
-        words, does = self.body(body)
+        words, does = self.body(head.body)
         self.around.pop()
-        first, starts = self.statement(init) if init is not None else ("", False)
-        last = self.effects(step) if step is not None else ""
-        tested = bool(condition is not None and self.effects(condition))
+        first, starts = self.statement(head.init) if head.init is not None else ("", False)
+        last = self.effects(head.step) if head.step is not None else ""
+        tested = head.condition is not None and self.effects(head.condition)
         if not (does or starts or last or tested):
             return "", False
         self.kept.add(id(node))
-        test = self.wanted(condition) if condition is not None else ""
+        test = self.wanted(head.condition) if head.condition is not None else ""
         if node.kind == "DO_STMT":
             return f"do {words} while ({test});", True
         if node.kind == "WHILE_STMT":
             return f"while ({test}) {words}", True
         return f"for ({first or ';'} {test}; {last}) {words}", True
-
-    def parts(self, node: Node) -> tuple[Node | None, Node | None, Node | None, Node]:
-        """(before, condition, step, body) of a loop; libclang leaves out what a ``for`` leaves out."""
-        children = node.children
-        if node.kind == "WHILE_STMT":
-            return None, children[0], None, children[-1]
-        if node.kind == "DO_STMT":
-            return None, children[-1], None, children[0]
-        text = without_strings(self.unit.text[node.start : node.end])
-        opening = text.index(b"(")
-        end = closing(text, opening)
-        assert end is not None
-        semicolons, depth = [], 0
-        for position in range(opening, end):
-            letter = text[position : position + 1]
-            depth += (letter in (b"(", b"{", b"[")) - (letter in (b")", b"}", b"]"))
-            if letter == b";" and depth == 1:
-                semicolons.append(node.start + position)
-        if len(semicolons) != 2:
-            raise RefusedError(f"the head of a loop that is not understood, {self.points.line(node)}")
-        first, second = semicolons
-        heads = children[:-1]
-        return (
-            next((c for c in heads if c.start < first), None),
-            next((c for c in heads if first <= c.start < second), None),
-            next((c for c in heads if second <= c.start), None),
-            children[-1],
-        )
 
     def switch(self, node: Node) -> Text:
         self.around.append((id(node), False))
@@ -217,7 +186,7 @@ _STATEMENTS: dict[str, Callable[[MergeStatements, Node], Text]] = {
     "COMPOUND_STMT": MergeStatements.compound,
     "DECL_STMT": MergeStatements.declaration,
     "IF_STMT": MergeStatements.branch,
-    **dict.fromkeys(_LOOPS, MergeStatements.loop),
+    **dict.fromkeys(LOOPS, MergeStatements.loop),
     "SWITCH_STMT": MergeStatements.switch,
     **dict.fromkeys(("CASE_STMT", "DEFAULT_STMT", "LABEL_STMT"), MergeStatements.labelled),
     **dict.fromkeys(("BREAK_STMT", "CONTINUE_STMT"), MergeStatements.leave),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from manycl.analysis.reading.builtins import effects
 from manycl.analysis.reading.directions import ASSEMBLY
 from manycl.analysis.reading.options import remaining_options
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit, callee
 from manycl.analysis.texts import windows
 
 #: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
@@ -114,7 +114,7 @@ def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> 
     """The sub-kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
     a program that was read; KeyError for a kernel that it does not have."""
     given = tuple(options)
-    root = root_of(unit, kernel)
+    root = unit.kernel(kernel)
     plan = _Plan(unit)
     if reason := plan.problems.get(root.ref):
         return SubKernel(kernel, "", given, reason=reason)
@@ -129,7 +129,7 @@ def windowed_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKerne
     """The sub-kernel all of whose arguments that may be windows are (:mod:`manycl.analysis.texts.windows`); ``reason``
     says why there is none. Raises as :func:`sub_kernel` does."""
     given = tuple(options)
-    root = root_of(unit, kernel)
+    root = unit.kernel(kernel)
     plan = _Plan(unit)
     hidden = tuple(name for name in QUANTITIES if name in plan.needs[root.ref])
     return _moved(plan, root, given, hidden, plan.problems.get(root.ref, ""))
@@ -140,8 +140,7 @@ def _moved(plan: _Plan, root: Function, given: tuple[str, ...], hidden: tuple[st
     unit, kernel, found = plan.unit, root.name, tuple[int, ...]()
     if not reason:
         found, reason = windows.movable(unit, root)
-    if not reason and any(parameters_of(unit, root, *place) is None for place in signatures(unit, root)):
-        reason = f"the parameters of {kernel} in {plan.where(root.start)} cannot be extended"
+    reason = reason or plan.closed(root)
     if reason or not found:
         return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
     options = remaining_options(given, unit.version)
@@ -153,19 +152,17 @@ def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel
     for each of the arguments in ``windows``, as those of :func:`windowed_kernel`. ``reason`` says why there is none.
     Raises as :func:`sub_kernel` does."""
     given = tuple(options)
-    root = root_of(unit, kernel)
-    plan = _Plan(unit)
-    plan.needs = {ref: set() for ref in unit.functions}
-    plan.problems, plan.uses = {}, []
+    root, plan = unit.kernel(kernel), _Plan.of_whole(unit)
     return _moved(plan, root, given, ())
 
 
-def root_of(unit: Unit, kernel: str) -> Function:
-    """A kernel by its name. Raises KeyError."""
-    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
-    if root is None:
-        raise KeyError(kernel)
-    return root
+def guarded_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
+    """The kernel, to be run as a whole, that does nothing where the integer to which its last argument, which is
+    hidden, points is 0. ``reason`` says why there is none. Raises as :func:`sub_kernel` does."""
+    root, plan = unit.kernel(kernel), _Plan.of_whole(unit)
+    if reason := windows.why_fixed(unit, root) or plan.closed(root):
+        return SubKernel(kernel, "", tuple(options), reason=reason)
+    return SubKernel(kernel, plan.text(root, is_guarded=True), remaining_options(tuple(options), unit.version))
 
 
 @dataclass(slots=True)
@@ -196,6 +193,19 @@ class _Plan:
         self._spread_needs()
         self._find_problems()
 
+    @classmethod
+    def of_whole(cls, unit: Unit) -> _Plan:
+        """For kernels that run as a whole: nothing is asked for that has to be replaced."""
+        plan = cls(unit)
+        plan.needs, plan.problems, plan.uses = {ref: set() for ref in unit.functions}, {}, []
+        return plan
+
+    def closed(self, root: Function) -> str:
+        """Why a function's parameters cannot be extended; empty: they can."""
+        if all(parameters_of(self.unit, root, *place) is not None for place in signatures(self.unit, root)):
+            return ""
+        return f"the parameters of {root.name} in {self.unit.where(root.start)} cannot be extended"
+
     def is_query(self, node: Node) -> bool:
         return node.name in _QUERIES and node.type.kind == "function" and node.ref not in self.unit.declared
 
@@ -218,7 +228,7 @@ class _Plan:
         outside = ""
         for ref, function in self.unit.functions.items():
             if ASSEMBLY.search(without_strings(self.unit.text[function.start : function.end])):
-                reason = f"{function.name} in {self.where(function.start)} has inline assembly"
+                reason = f"{function.name} in {self.unit.where(function.start)} has inline assembly"
                 self.problems[ref] = f"{reason}, which may ask for the ids of groups"
         for use in self.uses:
             reason = self._problem_of_use(use)
@@ -233,7 +243,7 @@ class _Plan:
                 if outside:
                     self.problems.setdefault(ref, outside)
                 elif parameters_of(self.unit, function, start, end) is None:
-                    reason = f"the parameters of {function.name} in {self.where(start)} cannot be extended"
+                    reason = f"the parameters of {function.name} in {self.unit.where(start)} cannot be extended"
                     self.problems.setdefault(ref, reason)
         growing = True
         while growing:
@@ -245,7 +255,7 @@ class _Plan:
                     growing = True
 
     def _problem_of_use(self, use: _Use) -> str:
-        name, here = use.callee.name, self.where(use.callee.start)
+        name, here = use.callee.name, self.unit.where(use.callee.start)
         declared_only = use.callee.ref in self.unit.declared and use.callee.ref not in self.unit.functions
         if name in _QUERIES and declared_only:
             return f"{here} uses a declaration of {name} of the program's own"
@@ -263,13 +273,10 @@ class _Plan:
             return f"the call of {name} in {here} is hidden by a macro"
         return ""
 
-    def where(self, offset: int) -> str:
-        path, line = self.unit.place(offset)
-        return f"line {line}" if path == self.unit.lines[0][0] else f"{path}:{line}"
-
-    def text(self, root: Function | None = None, moved: Sequence[int] = ()) -> str:
+    def text(self, root: Function | None = None, moved: Sequence[int] = (), is_guarded: bool = False) -> str:
         """The program with all edits made, the definitions of the queries' replacements in front. The arguments
-        ``moved`` of kernel ``root`` are windows."""
+        ``moved`` of kernel ``root`` are windows; if it ``is_guarded``, it does nothing unless a hidden integer is
+        set."""
         prefix = unused_prefix(self.unit.text)
         edits: list[tuple[int, int, str]] = []
         queries: set[str] = set()
@@ -278,8 +285,11 @@ class _Plan:
             if function is root:
                 lows = {i: f"{prefix}low{i}" for i in moved}
                 needs += [f"ulong {low}" for low in lows.values()]
-                shifts = "".join(windows.shift(root.parameters[i], low) for i, low in lows.items())
-                edits.append((root.body.start + 1, root.body.start + 1, shifts))
+                first = "".join(windows.shift(root.parameters[i], low) for i, low in lows.items())
+                if is_guarded:
+                    needs.append(f"global const int *{prefix}runs")
+                    first = f" if (!*{prefix}runs) return;"
+                edits.append((root.body.start + 1, root.body.start + 1, first))
             if function.ref in self.problems:  # of other kernels: not called here
                 blank = re.sub(rb"[^\n]", b"", self.unit.text[function.body.start : function.body.end])
                 empty = "{}" if function.is_kernel else ";"
@@ -345,13 +355,9 @@ def _uses(root: Node, function: int) -> Iterator[_Use]:
     while pending:
         node, in_block = pending.pop()
         in_block = in_block or node.kind == "BLOCK_EXPR"
-        if node.kind == "CALL_EXPR" and node.children:
-            callee = node.children[0]
-            while callee.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and callee.children:
-                callee = callee.children[0]
-            if callee.kind == "DECL_REF_EXPR":
-                called.add(id(callee))
-                yield _Use(function, callee, node, in_block)
+        if (name := callee(node)).name:
+            called.add(id(name))
+            yield _Use(function, name, node, in_block)
         if node.kind == "DECL_REF_EXPR" and node.type.kind == "function" and id(node) not in called:
             yield _Use(function, node, None, in_block)
         pending.extend((child, in_block) for child in node.children)

@@ -13,33 +13,26 @@ from __future__ import annotations
 import re
 
 from manycl.analysis.reading.builtins import effects
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit, callee
 
 _STATEMENTS = ("COMPOUND_STMT", "DECL_STMT", "LABEL_STMT", "CASE_STMT", "DEFAULT_STMT", "SWITCH_STMT")
 _FOLLOWS = ("ARRAY_SUBSCRIPT_EXPR", "MEMBER_REF_EXPR", "VAR_DECL")
 _TESTS = ("IF_STMT", "WHILE_STMT", "DO_STMT", "FOR_STMT")
 
 
-def reached(unit: Unit, root: Function) -> list[Function]:
-    """The functions with bodies that a kernel may call, itself first."""
-    found, pending = {root.ref: root}, [root]
-    while pending:
-        for node in pending.pop().nodes:
-            other = unit.functions.get(node.ref) if node.kind == "DECL_REF_EXPR" else None
-            if other is not None and other.ref not in found:
-                found[other.ref] = other
-                pending.append(other)
-    return list(found.values())
+def why_fixed(unit: Unit, root: Function) -> str:
+    """Why a kernel cannot be given a parameter and a first statement more; empty: it can."""
+    for function in unit.functions.values():
+        if any(n.kind == "DECL_REF_EXPR" and n.ref == root.ref for n in function.nodes):
+            return f"{function.name} calls it"
+    return "" if unit.text[root.body.start : root.body.start + 1] == b"{" else "its body does not begin with a brace"
 
 
 def movable(unit: Unit, root: Function) -> tuple[tuple[int, ...], str]:
     """The arguments of a kernel (indices) that may be windows, and why none or not all of them may."""
-    for function in unit.functions.values():
-        if any(n.kind == "DECL_REF_EXPR" and n.ref == root.ref for n in function.nodes):
-            return (), f"{function.name} calls it"
-    if unit.text[root.body.start : root.body.start + 1] != b"{":
-        return (), "its body does not begin with a brace"
-    for function in reached(unit, root):
+    if reason := why_fixed(unit, root):
+        return (), reason
+    for function in unit.reachable(root):
         for node in function.nodes:
             if reason := _exposes(unit, function, node):
                 path, line = unit.place(node.start)
@@ -69,13 +62,11 @@ def _exposes(unit: Unit, function: Function, node: Node) -> str:
     if all(child.type.kind != "pointer" for child in operands):
         return ""
     if node.kind == "CALL_EXPR":
-        callee = node.children[0]
-        while callee.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR") and callee.children:
-            callee = callee.children[0]
-        if callee.ref in unit.functions:
+        called = callee(node)
+        if called.ref in unit.functions:
             return ""
-        known = callee.ref not in unit.declared and effects(callee.name, len(node.children) - 1) is not None
-        return "" if known and callee.name != "printf" else f"hands an address to {callee.name or 'a function'}"
+        known = called.ref not in unit.declared and effects(called.name, len(node.children) - 1) is not None
+        return "" if known and called.name != "printf" else f"hands an address to {called.name or 'a function'}"
     if node.kind in _STATEMENTS or node.kind in _FOLLOWS:
         return ""
     if node.kind == "RETURN_STMT":

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 
-from manycl.analysis.reading.tree import Function, Node, Unit
-from manycl.analysis.texts.rewrite import apply_edits, root_of, unused_prefix
+from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, callee, stripped
+from manycl.analysis.texts.rewrite import apply_edits, unused_prefix
 from manycl.analysis.work_group.passes.stepped import stepped
 from manycl.analysis.work_group.passes.strides import Strides
 from manycl.analysis.work_group.passes.uniformity import Uniformity
 from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.reading import read_again
-from manycl.analysis.work_group.syntax import LOOPS, NoGroupFunctionError, callee, loop_parts, stripped, variables
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, head_of, variables
 from manycl.errors import SourceError
 
 Size = tuple[int, int, int]
@@ -29,7 +29,7 @@ _PLACE = "(get_global_id({d}) - get_global_offset({d}))"
 def beside(unit: Unit, kernel: str, local_size: Size, lanes: int) -> Unit:
     """The unit as launches with work-groups of ``local_size`` may have it, if several of these fit into a vector and
     work-items of a group have nothing in common; else ``unit`` itself."""
-    root = root_of(unit, kernel)
+    root = unit.kernel(kernel)
     if math.prod(local_size) >= lanes:
         return unit
     functions = [f for f in unit.functions.values() if f is root or not f.is_kernel]
@@ -57,7 +57,7 @@ def _pays(unit: Unit, changed: Unit, kernel: str) -> bool:
 
 def _asks(unit: Unit, node: Node) -> bool:
     named = callee(node)
-    return named is not None and _ASKED.fullmatch(named.name) is not None and named.ref not in unit.declared
+    return _ASKED.fullmatch(named.name) is not None and named.ref not in unit.declared
 
 
 def _has_group(function: Function) -> bool:
@@ -73,7 +73,6 @@ def _has_group(function: Function) -> bool:
 def _edit(unit: Unit, node: Node, local_size: Size, prefix: str) -> Edit:
     """What stands instead of a query; no words where a macro hides it."""
     named = callee(node)
-    assert named is not None
     name = named.name
     if unit.words(named) != name or unit.text[node.end - 1 : node.end] != b")":
         return node.start, node.end, ""
@@ -116,10 +115,10 @@ def _helpers(local_size: Size, prefix: str) -> str:
 def _divergent(unit: Unit, kernel: str) -> tuple[int, bool]:
     """Loops that work-items may leave one after the other; and whether neighbours of a group go through neighbouring
     memory in one."""
-    root = root_of(unit, kernel)
+    root = unit.kernel(kernel)
     found = variables(unit, root)
     uniformity = Uniformity(unit, root, found)
     loops = [node for node in root.nodes if node.kind in LOOPS]
-    moving = (stepped(unit, uniformity, found, loop, loop_parts(unit, loop)) for loop in loops)
+    moving = (stepped(unit, uniformity, found, loop, head_of(unit, loop)) for loop in loops)
     strides = Strides(found, uniformity, {each.variable: each for each in moving if each is not None})
     return sum(map(uniformity.is_divergent, loops)), any(1 in strides.found(loop) for loop in loops)

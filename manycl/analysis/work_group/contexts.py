@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from manycl.analysis.reading.tree import CType, Function, Node, Unit
+from manycl.analysis.reading.tree import THROUGH, CType, Function, Node, Unit, callee, stripped
 from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, CutScope, ParallelRegion, Part, assignments
 from manycl.analysis.work_group.passes.stepped import Stepped
 from manycl.analysis.work_group.passes.uniformity import OWN, SAME, Uniformity
-from manycl.analysis.work_group.syntax import THROUGH, Variable, callee, stripped
+from manycl.analysis.work_group.syntax import Variable
 
 MOST_AGAIN = 48
 """Nodes of an expression that is computed again in each region rather than kept."""
@@ -223,9 +223,9 @@ class Contexts:
             return False
         if node.kind == "CALL_EXPR":
             function = callee(node)
-            known = function is not None and function.ref not in self.unit.declared
-            asks = known and (OWN.fullmatch(function.name) or SAME.fullmatch(function.name))  # type: ignore[union-attr]
-            return bool(asks) and all(self._is_plain(c, within, depth + 1) for c in node.children[1:])
+            asks = OWN.fullmatch(function.name) or SAME.fullmatch(function.name)
+            known = asks is not None and function.ref not in self.unit.declared
+            return known and all(self._is_plain(c, within, depth + 1) for c in node.children[1:])
         if node.kind == "DECL_REF_EXPR":
             return node.value is not None or self._keeps(node.ref, within, depth)
         if node.kind in ("ARRAY_SUBSCRIPT_EXPR", "INIT_LIST_EXPR", "STRING_LITERAL", "COMPOUND_LITERAL_EXPR"):

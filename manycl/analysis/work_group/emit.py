@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from manycl.analysis.reading.tree import Node
+from manycl.analysis.reading.tree import Node, stripped
 from manycl.analysis.work_group.blocking import Strips
 from manycl.analysis.work_group.contexts import Mode
 from manycl.analysis.work_group.parts import (
@@ -20,7 +20,7 @@ from manycl.analysis.work_group.parts import (
 )
 from manycl.analysis.work_group.passes.stepped import Stepped
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement, stripped
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement
 from manycl.analysis.work_group.texts import AT, Texts
 
 MOST_TWICE = 2
@@ -50,22 +50,12 @@ class GroupEmitter(Texts):
         """The statements of the group function, its arrays included."""
         self._alive = self._must_count(parts)
         self._strips = Strips(self)
-        written = [
-            variable
-            for variable in self.contexts.variables.values()
-            if variable.scope is None and self.contexts.modes[variable.ref] == Mode.COPIED
-        ]
-        placed = [
-            variable
-            for variable in self.contexts.variables.values()
-            if variable.scope is None and self.contexts.modes[variable.ref] == Mode.PLACED
-        ]
-        start = "".join(self.copied_out(v) for v in written)
-        start += "".join(f"{v.name}_@{AT} = {v.name};" for v in placed)
+        modes, parameters = self.contexts.modes, [v for v in self.contexts.variables.values() if v.scope is None]
+        start = "".join(self.copied_out(v) for v in parameters if modes[v.ref] == Mode.COPIED)
+        start += "".join(f"{v.name}_@{AT} = {v.name};" for v in parameters if modes[v.ref] == Mode.PLACED)
         if self._alive:
             self.arrays.append("uchar @alive @EXTENT;")
             start += f"@alive{AT} = 1;"
-        if self._alive:
             self._masks.append("@alive")
         text = self._parts(parts)
         opening = f"@ITEMS {start} @END\n" if start else ""

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from manycl.analysis.reading.tree import Function, Unit
-from manycl.analysis.texts.rewrite import apply_edits, root_of, unused_prefix
+from manycl.analysis.texts.rewrite import apply_edits, unused_prefix
 from manycl.analysis.work_group.beside import beside
 from manycl.analysis.work_group.blocking import register_tile
 from manycl.analysis.work_group.contexts import Contexts
@@ -39,11 +39,11 @@ def work_group_function(
     has; ``wide``: global ids may exceed 31 bits; ``lines``: compilers are told the user's. Raises KeyError for a
     kernel that the program does not have.
     """
-    root_of(unit, kernel)
+    unit.kernel(kernel)
     try:
         unit = inlined(without_needless(unit, kernel), kernel)
         told = beside(unit, kernel, local_size, lanes)
-        root = root_of(told, kernel)
+        root = told.kernel(kernel)
         found = _GroupWriter(told, root, local_size, lanes, wide, lines).function()
         return found if told is unit else replace(found, sized=True)
     except NoGroupFunctionError as error:

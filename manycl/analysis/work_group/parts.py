@@ -6,22 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import LOOPS, Function, LoopHead, Node, Unit, assigned, callee, stripped
 from manycl.analysis.work_group.passes.stepped import Stepped, stepped
 from manycl.analysis.work_group.passes.strides import FAR, Strides
 from manycl.analysis.work_group.passes.uniformity import OWN, Uniformity
-from manycl.analysis.work_group.syntax import (
-    LOOPS,
-    ForParts,
-    NoGroupFunctionError,
-    Statement,
-    assigned,
-    callee,
-    loop_parts,
-    statements,
-    stripped,
-    with_callers,
-)
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement, head_of, statements, with_callers
 
 BARRIER = re.compile(r"barrier|work_group_barrier|wait_group_events")
 _GROUP = re.compile(r"(work|sub)_group_(?!barrier)\w+|sub_group_barrier|intel_sub_group\w*")
@@ -50,7 +39,7 @@ class CutLoop:
     regions with these ``numbers``; ``stepped``: what is known of its variable then."""
 
     node: Node
-    head: ForParts
+    head: LoopHead
     parts: list[Part]
     masked: bool
     numbers: tuple[int, int, int]
@@ -111,7 +100,7 @@ class Cutter:
         uniformity = self.uniformity
         for node in self.kernel.nodes:
             if node.kind == "FOR_STMT":
-                found = stepped(self.unit, uniformity, uniformity.variables, node, loop_parts(self.unit, node))
+                found = stepped(self.unit, uniformity, uniformity.variables, node, head_of(self.unit, node))
                 if found is not None and found.variable in uniformity.varying:
                     self._stepped[found.variable] = found
 
@@ -152,8 +141,7 @@ class Cutter:
         return not self.uniformity.is_divergent(loop) or not any(each.kind in leaving for each in loop.walk())
 
     def _is_barrier(self, node: Node) -> bool:
-        function = callee(node)
-        return function is not None and BARRIER.fullmatch(function.name) is not None
+        return BARRIER.fullmatch(callee(node).name) is not None
 
     def _must_cut(self, node: Node, loops: list[Node]) -> bool:
         return self._waits(node) or self._leaves(node, loops) or self._has_paying(node)
@@ -162,7 +150,7 @@ class Cutter:
         """Whether a loop pays that can be reached by cutting what is around it, which work-items turn alike."""
         node = _inner(node)
         if node.kind in LOOPS:
-            body = loop_parts(self.unit, node).body
+            body = head_of(self.unit, node).body
             return self._pays(node) or (self._may_be_masked(node) and self._has_paying(body))
         return node.kind in ("COMPOUND_STMT", "IF_STMT") and any(self._has_paying(child) for child in node.children)
 
@@ -182,7 +170,7 @@ class Cutter:
             condition, *branches = node.children
             parts = [self._parts(statements(self.unit, branch), loops) for branch in branches]
             return CutBranch(node, condition, parts[0], parts[1] if len(parts) > 1 else None, divergent, self._number())
-        head = loop_parts(self.unit, node)
+        head = head_of(self.unit, node)
         heads = [part for part in (head.condition, head.step, head.init) if part is not None]
         if any(self._waits(part) for part in heads):
             raise NoGroupFunctionError("a barrier within the head of a loop")
@@ -197,7 +185,7 @@ class Cutter:
         something, and nothing in it is a loop that they do not."""
         if not self.apart or node.kind not in LOOPS or self.uniformity.is_divergent(node):
             return False
-        head = loop_parts(self.unit, node)
+        head = head_of(self.unit, node)
         if head.condition is None or self._trips(head) <= SHORT or not self._steps_alike(head):
             return False
         for each in head.body.walk():
@@ -224,14 +212,10 @@ class Cutter:
 
     def _has_several_dimensions(self) -> bool:
         """Whether the kernel asks for its ids in other dimensions than the first."""
-        for node in self.kernel.nodes:
-            function = callee(node) if node.kind == "CALL_EXPR" else None
-            if function is not None and OWN.fullmatch(function.name) and len(node.children) > 1:  # noqa: SIM102
-                if stripped(node.children[1]).value != 0:
-                    return True
-        return False
+        asks = (node for node in self.kernel.nodes if OWN.fullmatch(callee(node).name) and len(node.children) > 1)
+        return any(stripped(node.children[1]).value != 0 for node in asks)
 
-    def _steps_alike(self, head: ForParts) -> bool:
+    def _steps_alike(self, head: LoopHead) -> bool:
         """Whether all that a loop's head assigns is one value for the group."""
         varying = self.uniformity.varying
         for part in (head.init, head.condition, head.step):
@@ -243,7 +227,7 @@ class Cutter:
                     return False
         return True
 
-    def _trips(self, head: ForParts) -> float:
+    def _trips(self, head: LoopHead) -> float:
         """How often a loop runs, where literals tell."""
         if head.init is None or head.condition is None or head.condition.kind != "BINARY_OPERATOR":
             return float("inf")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit, callee, stripped
 from manycl.analysis.texts.rewrite import appended, parameters_of, signatures
 from manycl.analysis.work_group.group_function import NARROW
 from manycl.analysis.work_group.passes.uniformity import OWN, SAME
 from manycl.analysis.work_group.passes.unlocked import Unlocked
-from manycl.analysis.work_group.syntax import NoGroupFunctionError, callee, parameter_text, stripped, with_callers
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, parameter_text, with_callers
 
 Edit = tuple[int, int, str]
 
@@ -130,22 +130,12 @@ class Queries:
     def __init__(self, unit: Unit, kernel: Function) -> None:
         self.unit = unit
         self.kernel = kernel
-        self.reached = self._reached()
+        self.reached = {f.ref: f for f in unit.reachable(kernel) if f is not kernel}
         self.unlocked = Unlocked(unit, kernel, self.reached)
         asks = {ref: [n for n in f.nodes if is_query(unit, n)] for ref, f in self.reached.items()}
         own = {ref for ref, nodes in asks.items() if any(not SAME.fullmatch(n.name) for n in nodes)}
         self.asking = with_callers(self.reached, {ref for ref, nodes in asks.items() if nodes})
         self._same = self.asking - with_callers(self.reached, own)  # these are called where there is no work-item, too
-
-    def _reached(self) -> dict[int, Function]:
-        found: dict[int, Function] = {}
-        pending = [n.ref for n in self.kernel.nodes if n.ref in self.unit.functions]
-        while pending:
-            ref = pending.pop()
-            if ref not in found:
-                found[ref] = self.unit.functions[ref]
-                pending.extend(n.ref for n in found[ref].nodes if n.ref in self.unit.functions)
-        return found
 
     def of_function(self, function: Function) -> list[Edit]:
         """Edits of a function's own text: of its parameters and of its body."""
@@ -165,7 +155,7 @@ class Queries:
         group = "@w" if at.endswith("->") else "&@w"
         for node in root.walk():
             function = callee(node)
-            if function is not None:
+            if function.name:
                 called.add(id(function))
                 is_same = SAME.fullmatch(function.name) or function.ref in self._same
                 hidden = f"{'0, 0, 0' if is_same else '@x, @y, @z'}, {group}"

@@ -7,11 +7,19 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from manycl.analysis.reading.tree import Function, Node, Unit
-from manycl.analysis.texts.rewrite import without_strings
+from manycl.analysis.reading.tree import (
+    LOOPS,
+    THROUGH,
+    Function,
+    LoopHead,
+    Node,
+    Unit,
+    assigned,
+    initial_value,
+    loop_head,
+    stripped,
+)
 
-LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
-THROUGH = ("PAREN_EXPR", "UNEXPOSED_EXPR")
 _PARTS = ("MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR")
 
 
@@ -26,16 +34,6 @@ class Statement:
     node: Node
     start: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class ForParts:
-    """Of a loop: each part None where there is none. A ``do`` tests behind its body."""
-
-    init: Node | None
-    condition: Node | None
-    step: Node | None
-    body: Node
 
 
 @dataclass(slots=True)
@@ -94,45 +92,12 @@ def behind(text: bytes, end: int) -> int:
     return match.end() if match is not None and text[end - 1 : end] not in (b";", b"}") else end
 
 
-def loop_parts(unit: Unit, node: Node) -> ForParts:
-    if node.kind == "WHILE_STMT":
-        return ForParts(None, node.children[0], None, node.children[-1])
-    if node.kind == "DO_STMT":
-        return ForParts(None, node.children[-1], None, node.children[0])
-    first, second = _semicolons(unit, node)
-    heads = node.children[:-1]
-    init = next((c for c in heads if c.start < first), None)
-    condition = next((c for c in heads if first <= c.start < second), None)
-    step = next((c for c in heads if second <= c.start), None)
-    return ForParts(init, condition, step, node.children[-1])
-
-
-def _semicolons(unit: Unit, node: Node) -> tuple[int, int]:
-    text = without_strings(unit.text[node.start : node.end])
-    found, depth = list[int](), 0
-    for position in range(text.index(b"("), len(text)):
-        letter = text[position : position + 1]
-        if letter in b"([{":
-            depth += 1
-        elif letter in b")]}":
-            depth -= 1
-            if depth == 0:
-                break
-        elif letter == b";" and depth == 1:
-            found.append(node.start + position)
-    if len(found) != 2:
+def head_of(unit: Unit, loop: Node) -> LoopHead:
+    """Return the parts of a loop. Raises NoGroupFunctionError."""
+    found = loop_head(unit, loop)
+    if found is None:
         raise NoGroupFunctionError("the head of a loop is not understood")
-    return found[0], found[1]
-
-
-def callee(node: Node) -> Node | None:
-    """What a call names."""
-    if node.kind != "CALL_EXPR" or not node.children:
-        return None
-    found = node.children[0]
-    while found.kind in THROUGH and found.children:
-        found = found.children[0]
-    return found if found.kind == "DECL_REF_EXPR" else None
+    return found
 
 
 def with_callers(functions: Mapping[int, Function], found: set[int]) -> set[int]:
@@ -142,22 +107,6 @@ def with_callers(functions: Mapping[int, Function], found: set[int]) -> set[int]
         if not more:
             return found
         found = found | more
-
-
-def stripped(node: Node) -> Node:
-    """Without parentheses and implicit conversions around it."""
-    while node.kind in THROUGH and len(node.children) == 1:
-        node = node.children[0]
-    return node
-
-
-def assigned(node: Node) -> Node | None:
-    """What a node assigns, if it does."""
-    if node.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (node.kind == "BINARY_OPERATOR" and node.op == "="):
-        return node.children[0]
-    if node.kind == "UNARY_OPERATOR" and ("++" in node.op or "--" in node.op):
-        return node.children[0]
-    return None
 
 
 def variables(unit: Unit, kernel: Function) -> dict[int, Variable]:
@@ -195,14 +144,6 @@ def _declared(unit: Unit, scope: Node, statement: Node) -> Iterator[Variable]:
         if child.type.kind == "array" and element is not None and element.size:  # its initial value may give its length
             declarator = re.sub(r"\[\s*\]", f"[{child.type.size // element.size}]", declarator, count=1)
         yield Variable(child, scope, statement, value, specifiers, declarator)
-
-
-def initial_value(unit: Unit, node: Node) -> Node | None:
-    """The initial value of a variable's declaration."""
-    value = next((c for c in reversed(node.children) if not c.kind.endswith(("_REF", "_DECL", "_ATTR"))), None)
-    if value is None or not unit.text[node.start : value.start].rstrip().endswith(b"="):
-        return None
-    return value
 
 
 def _declarator_start(text: bytes, start: int, position: int) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, stripped
 from manycl.analysis.texts.rewrite import apply_edits
 from manycl.analysis.work_group.contexts import LANES, Contexts, Mode, arrays_of
 from manycl.analysis.work_group.parts import nodes_of
@@ -15,7 +15,7 @@ from manycl.analysis.work_group.passes.magnitudes import near_angles
 from manycl.analysis.work_group.passes.vectors import Vectors
 from manycl.analysis.work_group.passes.widen import is_wide, leaves, subscripts
 from manycl.analysis.work_group.queries import Edit, Queries
-from manycl.analysis.work_group.syntax import LOOPS, Variable, behind, parameter_text, stripped, with_callers
+from manycl.analysis.work_group.syntax import Variable, behind, parameter_text, with_callers
 
 AT = "[@z][@y][@x]"
 """The element of a context array that is a work-item's."""

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from manycl.api.arrays.host_arrays import as_array
 
-_CPU = 1  # kDLCPU
-
 
 class Interchange:
     """The base class of arrays with these protocols."""
@@ -97,7 +95,7 @@ class Interchange:
         lives as long as the receiver needs it. Raises BufferError where another device or no copy is wanted."""
         if copy is False:
             raise BufferError("the contents of a manycl array cannot be had without a copy")
-        if stream is not None or dl_device not in (None, (_CPU, 0)):
+        if stream is not None or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"a manycl array is given away in the host's memory, not on device {dl_device}")
         contents = self.get()
         if max_version is None:
@@ -108,7 +106,7 @@ class Interchange:
             return contents.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU, 0
+        return np.empty(0).__dlpack_device__()
 
 
 def _on_host(value: Any) -> Any:

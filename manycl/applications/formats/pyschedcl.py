@@ -29,9 +29,6 @@ _TASK = re.compile(r"(\S+)\s+(\d+)\s+(\d+)\s*\Z")
 _SOURCES = ("kernels", "src", "kernel_src", "database/kernels")
 _INFOS = ("info", "database/info")
 
-Infos = dict[Path, tuple[dict[str, Any], Location]]
-"""Information files that have been read."""
-
 
 def read_list(
     document: Any, place: Location, parameters: Mapping[str, str], kernel_folders: Sequence[Path]
@@ -53,10 +50,7 @@ def read_graph(
     info_folders: Sequence[Path] = (),
 ) -> Application:
     """The graph form: ``dag.graph`` with a line per kernel and a line per edge, and information files in folders."""
-    folder = path.parent
-    reader = _reader(path, folder.resolve().name or path.stem, parameters, kernel_folders)
-    folders = [*info_folders, *_around(folder, *_INFOS)]
-    infos: Infos = {}
+    files = _Files(path, path.parent.resolve().name or path.stem, parameters, kernel_folders, info_folders)
     edges: list[EdgeText] = []
     section = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -65,13 +59,10 @@ def read_graph(
         if stripped.startswith("---"):
             section += 1
         elif stripped and section == 0:
-            _add_line(reader, stripped, here, folders, infos)
+            _add_line(files, stripped, here)
         elif stripped:
-            match = _EDGE.match(stripped)
-            if match is None:
-                raise here.error(f"{stripped!r:.80} is not an edge", hint="an edge looks like '2 2->6 1'")
-            edges.append(EdgeText((match[1], match[2]), (match[3], match[4]), here))
-    return reader.read(edges)
+            edges.append(_edge(_EDGE, stripped, here, "2 2->6 1"))
+    return files.reader.read(edges)
 
 
 def is_dag(document: Any) -> bool:
@@ -100,8 +91,7 @@ def read_dag(
         for identifier in ids:
             if components.setdefault(identifier, number) != number:
                 raise place.at("tc").error(f"kernel {identifier} is in two components")
-    reader = _reader(path, path.stem, parameters, kernel_folders)
-    folders, infos = [*info_folders, *_around(path.parent, *_INFOS)], Infos()
+    files = _Files(path, path.stem, parameters, kernel_folders, info_folders)
     devices: dict[int, str] = {}
     for index, kernel in enumerate(dag["kernels"]):
         given, component = document["kernels"][index], components.pop(kernel["id"], None)
@@ -114,17 +104,14 @@ def read_dag(
                     f"kernel {kernel['id']} has another device than its component",
                     hint="all kernels of a component run on devices of one kind: give them one, or take it out of tc",
                 )
-        _add_kernel(reader, kernel["id"], kernel["name"], symbols, kernel.place, folders, infos, more)
+        files.add(kernel["id"], kernel["name"], symbols, kernel.place, more)
     for identifier in components:
         raise place.at("tc").error(f"there is no kernel with the id {identifier!r:.60}")
-    edges: list[EdgeText] = []
-    for index, text in enumerate(dag["edges"]):
-        here = place.at("edges").at(index)
-        if (match := _DAG_EDGE.match(text)) is None:
-            raise here.error(f"{text!r:.80} is not an edge", hint="an edge looks like '0,2 -> 2,0'")
-        edges.append(EdgeText((match[1], match[2]), (match[3], match[4]), here))
+    edges = [
+        _edge(_DAG_EDGE, text, place.at("edges").at(index), "0,2 -> 2,0") for index, text in enumerate(dag["edges"])
+    ]
     queues = {re.sub(r"\Ar(\d+)\Z", r"#\1", device): count for device, count in dag["cq"].items()}
-    return replace(reader.read(edges), queues=queues)
+    return replace(files.reader.read(edges), queues=queues)
 
 
 def read_tasks(
@@ -136,9 +123,7 @@ def read_tasks(
 ) -> Application:
     """The task form: a line per kernel, with its information file, its partition and its dataset; none needs another.
     A kernel's id is the number of its line."""
-    reader = _reader(path, path.stem, parameters, kernel_folders)
-    folders = [*info_folders, *_around(path.parent, *_INFOS)]
-    infos: Infos = {}
+    files = _Files(path, path.stem, parameters, kernel_folders, info_folders)
     for number, line in enumerate(text.splitlines(), 1):
         here = Location(str(path), fixed_line=number)
         if not line.strip():
@@ -146,30 +131,67 @@ def read_tasks(
         match = _TASK.match(line.strip())
         if match is None:
             raise here.error(f"{line.strip()!r:.80} is not a task", hint="a task looks like 'NAME.json 5 1024'")
-        info, info_place = _info(match[1], folders, here, infos)
+        info, info_place = files.info(match[1], here)
         info = {k: v for k, v in info.items() if k not in ("depends", "task", "dataset")}
         info["partition"] = int(match[2])
-        reader.add(info, info_place, {"dataset": int(match[3])}, (str(number), here))
-    return reader.read()
+        files.reader.add(info, info_place, {"dataset": int(match[3])}, (str(number), here))
+    return files.reader.read()
 
 
-def _reader(path: Path, name: str, parameters: Mapping[str, str], kernel_folders: Sequence[Path]) -> Reader:
-    folders = [*kernel_folders, *_around(path.parent, *_SOURCES, *_INFOS)]
-    return Reader(Location(str(path)), name, parameters, folders)
+def _edge(form: re.Pattern[str], text: str, place: Location, example: str) -> EdgeText:
+    match = form.match(text)
+    if match is None:
+        raise place.error(f"{text!r:.80} is not an edge", hint=f"an edge looks like {example!r}")
+    return EdgeText((match[1], match[2]), (match[3], match[4]), place)
 
 
-def _info(name: str, folders: Sequence[Path], place: Location, infos: Infos) -> tuple[dict[str, Any], Location]:
-    file = _find(name, folders, place)
-    if file not in infos:
-        text = read_text(file)
-        info_place = Location(str(file), text)
-        info = parse(text, str(file))
-        check(info, INFORMATION, info_place)
-        infos[file] = info, info_place
-    return infos[file]
+class _Files:
+    """The information files that a file names, each read once, and the reader of its kernels."""
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        parameters: Mapping[str, str],
+        kernel_folders: Sequence[Path],
+        info_folders: Sequence[Path],
+    ) -> None:
+        around = _around(path.parent, *_SOURCES, *_INFOS)
+        self.reader = Reader(Location(str(path)), name, parameters, [*kernel_folders, *around])
+        self._folders = [*info_folders, *_around(path.parent, *_INFOS)]
+        self._read: dict[Path, tuple[dict[str, Any], Location]] = {}
+
+    def info(self, name: str, place: Location) -> tuple[dict[str, Any], Location]:
+        """Return a kernel's information, checked, and its place."""
+        file = _find(name, self._folders, place)
+        if file not in self._read:
+            text = read_text(file)
+            info_place = Location(str(file), text)
+            info = parse(text, str(file))
+            check(info, INFORMATION, info_place)
+            self._read[file] = info, info_place
+        return self._read[file]
+
+    def add(
+        self, identifier: str, name: str, symbols: Mapping[str, Any], place: Location, more: Mapping[str, Any]
+    ) -> None:
+        """Add a kernel with the information of a file, the values of its symbols, and ``more`` information."""
+        info, info_place = self.info(name, place)
+        scope: dict[str, Number] = {}
+        info = {**info, **more}
+        for symbol, value in symbols.items():
+            if symbol == "localWorkSize":
+                info[symbol] = value if isinstance(value, list) else {"every": value}
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                scope[symbol] = value
+            else:
+                raise place.error(f"the symbol {symbol!r} must be a number, not {show(value)}")
+        if "partition" in scope:
+            info["partition"] = scope["partition"]
+        self.reader.add(info, info_place, scope, (identifier, place))
 
 
-def _add_line(reader: Reader, line: str, place: Location, folders: Sequence[Path], infos: Infos) -> None:
+def _add_line(files: _Files, line: str, place: Location) -> None:
     match = _NODE.match(line)
     if match is None:
         raise place.error(f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'")
@@ -180,33 +202,7 @@ def _add_line(reader: Reader, line: str, place: Location, folders: Sequence[Path
             raise ValueError
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise place.error(f"the symbols of kernel {identifier} must be an object, not {symbols_text!r:.80}") from None
-    _add_kernel(reader, identifier, name, symbols, place, folders, infos, {})
-
-
-def _add_kernel(
-    reader: Reader,
-    identifier: str,
-    name: str,
-    symbols: Mapping[str, Any],
-    place: Location,
-    folders: Sequence[Path],
-    infos: Infos,
-    more: Mapping[str, Any],
-) -> None:
-    """Add a kernel with the information of a file, the values of its symbols, and ``more`` information."""
-    info, info_place = _info(name, folders, place, infos)
-    scope: dict[str, Number] = {}
-    info = {**info, **more}
-    for symbol, value in symbols.items():
-        if symbol == "localWorkSize":
-            info[symbol] = value if isinstance(value, list) else {"every": value}
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            scope[symbol] = value
-        else:
-            raise place.error(f"the symbol {symbol!r} must be a number, not {show(value)}")
-    if "partition" in scope:
-        info["partition"] = scope["partition"]
-    reader.add(info, info_place, scope, (identifier, place))
+    files.add(identifier, name, symbols, place, {})
 
 
 def _around(folder: Path, *names_: str) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from manycl import units
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.analysis.reading.options import read_options
 from manycl.cli import options
-from manycl.errors import ManyclError
+from manycl.errors import LaunchError, ManyclError
 from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, split_list, suggest
 from manycl.group_range import GroupRange
 from manycl.report.charts.drawing import check_drawable
@@ -22,9 +21,6 @@ if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.launched import LaunchFacts
     from manycl.report.analysis.launch_report import LaunchView
 
-_INTEGERS = {"char": "b", "short": "h", "int": "i", "long": "q"}
-_FLOATS = {"half": "e", "float": "f", "double": "d"}
-_CODES = {**_INTEGERS, **{f"u{name}": code.upper() for name, code in _INTEGERS.items()}, **_FLOATS}
 _ROOM = 1 << 40  # bytes of a buffer whose size is sought
 _LIKELY = 1 << 31  # bytes: data-dependent accesses that go further are taken for unbounded
 
@@ -197,6 +193,8 @@ def _check_names(kernel: KernelFacts, given: Mapping[str, str]) -> None:
 
 def _scalars(kernel: KernelFacts, given: Mapping[str, str]) -> tuple[dict[str, Number], dict[int, bytes]]:
     """Values by name, for the sizes of buffers, and bytes by index."""
+    from manycl.graph.launch import INTEGERS
+
     scope: dict[str, Number] = {}
     data: dict[int, bytes] = {}
     for argument in kernel.arguments:
@@ -207,7 +205,7 @@ def _scalars(kernel: KernelFacts, given: Mapping[str, str]) -> tuple[dict[str, N
             data[argument.index], value = _packed(argument, text, scope)
             if value is not None:
                 scope[argument.name] = value
-        elif argument.base in _CODES.keys() - _FLOATS:
+        elif argument.base in INTEGERS:
             raise ManyclError(
                 f"argument {argument.name} ({argument.element}) of kernel {kernel.name} needs a value",
                 hint=f"--arg {argument.name}={'1,2' if argument.lanes > 1 else '1024'}",
@@ -217,27 +215,21 @@ def _scalars(kernel: KernelFacts, given: Mapping[str, str]) -> tuple[dict[str, N
 
 def _packed(argument: ArgumentFacts, text: str, scope: Mapping[str, Number]) -> tuple[bytes, Number | None]:
     """The bytes of a scalar argument, and its value where it is one number."""
+    from manycl.graph.launch import INTEGERS, TYPES, scalar_bytes
+
     what = f"--arg {argument.name}={text}"
-    code = _CODES.get(argument.base)
-    if code is None:
+    if argument.base not in TYPES:
         try:
-            data = bytes.fromhex(text.removeprefix("0x"))
-        except ValueError:
-            raise ManyclError(f"{what}: {argument.element} is given as bytes in hexadecimal, 0x01020304") from None
-        if argument.size and len(data) != argument.size:
-            raise ManyclError(f"{what}: {argument.element} has {argument.size} bytes, not {len(data)}")
-        return data, None
+            return scalar_bytes(argument, bytes.fromhex(text.removeprefix("0x"))), None
+        except (ValueError, LaunchError) as error:
+            raise ManyclError(f"{what}: {error}", hint="bytes in hexadecimal, 0x01020304") from None
+    evaluated = evaluate_integer if argument.base in INTEGERS else evaluate
     try:
-        words = split_list(text)
-        values = [evaluate(w, scope) if argument.base in _FLOATS else evaluate_integer(w, scope) for w in words]
-        if len(values) != argument.lanes:
-            raise ManyclError(f"{what}: {argument.element} takes {argument.lanes} values, not {len(values)}")
-        data = struct.pack(f"<{len(values)}{code}", *values)
-    except ExpressionError as error:
+        values = [evaluated(word, scope) for word in split_list(text)]
+        data = scalar_bytes(argument, values[0] if argument.lanes == len(values) == 1 else values)
+    except (ExpressionError, LaunchError) as error:
         raise ManyclError(f"{what}: {error}") from None
-    except (struct.error, OverflowError):
-        raise ManyclError(f"{what} does not fit {argument.element}") from None
-    return data.ljust(argument.size, b"\0"), values[0] if len(values) == 1 else None
+    return data, values[0] if len(values) == 1 else None
 
 
 def _buffers(

@@ -194,24 +194,16 @@ class OpenCLDriver:
                 return self._launch(queue, kernel, global_size, local_size, offset, after)
         return self._launch(queue, kernel, global_size, local_size, offset, None)
 
-    def _launch(
-        self,
-        queue: cl.CommandQueue,
-        kernel: Any,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...] | None,
-        offset: tuple[int, ...] | None,
-        after: Sequence[cl.Event] | None,
-    ) -> cl.Event:
+    def _launch(self, queue: cl.CommandQueue, kernel: Any, *how: Any) -> cl.Event:
         try:
             if self.is_polled:
-                return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
-            launched, noted = self._launched, (kernel, global_size, local_size)  # it runs in this process's threads
+                return _enqueue(queue, kernel.cl, *how)
+            launched, noted = self._launched, (kernel, *how[:2])  # it runs in this process's threads
             if launched is None or queue is not launched.queue:
                 launched = self._launched = self._launches_on(queue)
             if noted != launched.noted or launched.is_direct:
                 launched.note(noted, self._words(*noted))
-            launched.last = event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
+            launched.last = event = _enqueue(queue, kernel.cl, *how)
             return event
         except cl.Error as error:
             raise DriverError(str(error)) from None

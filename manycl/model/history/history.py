@@ -32,7 +32,6 @@ KEEP = 31  # measurements per launch and device, and comparisons per model; olde
 SHAPES = 512  # launches per kernel and device, likewise
 _FITTED = 128  # the most launches that models are fitted to, evenly from small to large
 _STALE = 16  # models are fitted anew when one launch in this many has changed
-_FADE = 4.0  # runs elsewhere that halve (as a logarithm) the excess of a single measurement
 _DISBELIEVED = 2.0  # a single measurement this many times above all other predictions is suspicious
 
 
@@ -368,5 +367,5 @@ def lone(measured: Estimate, otherwise: Estimate, idle: int) -> Estimate:
 
 def faded(measured: float, otherwise: float, idle: int) -> float:
     """Return the seconds of a single measurement above what is predicted otherwise, after ``idle`` runs elsewhere."""
-    weight = 0.5 ** (idle / _FADE)
+    weight = 0.5 ** (idle / ENOUGH)
     return otherwise * math.exp(weight * math.log(measured / otherwise))

@@ -13,8 +13,6 @@ from manycl.model.history.measured import Measurements
 from manycl.model.transfer import CHUNK, LARGE, TINY, size_class, smallest
 from manycl.utilities.kept import ENOUGH
 
-_OFTEN = 8  # transfers of a size from which the chunk size follows
-
 
 class ObservedLinks:
     """The links observed in a session: latencies in seconds, and bytes per second, of the latest transfers between the
@@ -37,7 +35,7 @@ class ObservedLinks:
         if size is not None and link not in self._chunks:  # the chunk size is found once
             rates = self._rates.setdefault(link, {})
             rates.setdefault(size, deque(maxlen=KEEP)).append(nbytes / seconds)
-            self._find_chunk(link, {n: median(r) for n, r in rates.items() if len(r) >= _OFTEN})
+            self._find_chunk(link, {n: median(r) for n, r in rates.items() if len(r) >= ENOUGH})
 
     def enqueued(self, device: Device, is_copy: bool, seconds: float) -> None:
         """Note that the host's thread took ``seconds`` for each transfer, or other command, that it enqueued in a

@@ -47,17 +47,11 @@ class ReadShape(NamedTuple):
         """Return the same as a straight line of the range's length (constant and slope), while its other end stays in
         place. The slope is 0 for a range that touches neither end."""
         if end <= first:  # a range without groups may get some
-            first, end = (
-                (0.0, ADAPT.sample_step)
-                if end <= 0.0
-                else (1.0 - ADAPT.sample_step, 1.0)
-                if first >= 1.0
-                else (first, end)
-            )
+            first, end = (0.0, ADAPT.cell) if end <= 0.0 else (1.0 - ADAPT.cell, 1.0) if first >= 1.0 else (first, end)
         part, length = self.part(first, end), end - first
         if first > 0.0 and end < 1.0:
             return part, 0.0
-        step = ADAPT.sample_step if length + ADAPT.sample_step <= 1.0 else -ADAPT.sample_step
+        step = ADAPT.cell if length + ADAPT.cell <= 1.0 else -ADAPT.cell
         other = self.part(first - step, end) if first > 0.0 else self.part(first, end + step)
         rises = min(max((other - part) / step, 0.0), part / length)
         return part - rises * length, rises

@@ -59,7 +59,7 @@ class DivisionHistory:
         best = self._best(single) if self.whole is None else self.whole
         both = g.divided > 0 and best in self.compared
         more = self.overhead + others[-1]
-        untried = best in self.compared and not g.divided and g.turn <= ADAPT.early
+        untried = best in self.compared and not g.divided and g.turn < ENOUGH
         if untried and self._fastest(best) + more < (1.0 - ADAPT.worth) * single[best]:
             g = daring(g, best)  # the other devices' times are not known well: they are tried
             if sum(n > 0 for n in g.shares) > 1:
@@ -81,9 +81,7 @@ class DivisionHistory:
         for i, (f, s) in enumerate(zip(foreseen, seconds, strict=True)):
             if f > ADAPT.jitter and not first:
                 now = min(s / f, ADAPT.most_waiting)
-                believed[i] += (now - believed[i]) * (
-                    1.0 if now < believed[i] else ADAPT.waiting_news if again else 0.0
-                )
+                believed[i] += (now - believed[i]) * (1.0 if now < believed[i] else ADAPT.news if again else 0.0)
         return replace(self, believed=tuple(believed))
 
     def believing(self, waits: Waits) -> Waits:
@@ -133,7 +131,7 @@ class DivisionHistory:
             return -math.inf if again else 0.0 if self.whole is None else ADAPT.dead_band
         far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > ADAPT.moving * together
         unknown = g.narrow or (self.guessed and single < ADAPT.dear * together)
-        if unknown and g.divided == 1 and not far and together > (1.0 - ADAPT.little) * g.alone_at_least():
+        if unknown and g.divided == 1 and not far and together > (1.0 - ADAPT.noisy_band) * g.alone_at_least():
             return math.inf  # dividing may have gained nothing: it is run whole on trial
         if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * ADAPT.worth) * single:
             return -math.inf  # dividing may gain much
@@ -143,8 +141,8 @@ class DivisionHistory:
         if g.narrow or not g.divided or (not g.settled and g.divided < ENOUGH):
             return -math.inf  # a long kernel is divided on trial
         if not g.settled:  # other divisions may be better than those tried
-            return -math.inf if max(g.foreseen()) + more < (1.0 - ADAPT.little) * single else math.inf
-        return ADAPT.little
+            return -math.inf if max(g.foreseen()) + more < (1.0 - ADAPT.noisy_band) * single else math.inf
+        return ADAPT.noisy_band
 
     def _fastest(self, best: int) -> float:
         """Return the seconds of all devices together if the other devices are as fast as they may be."""

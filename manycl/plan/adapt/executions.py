@@ -48,7 +48,7 @@ def no_better(history: History, present: tuple[int, ...], other: tuple[int, ...]
     if min(len(mine), len(theirs)) < 2:
         return False
     columns = (times for runs in (mine, theirs) for times in zip(*runs, strict=True))
-    if any(max(times) > (1.0 + ADAPT.unforeseen) * min(times) for times in columns):
+    if any(max(times) > (1.0 + ADAPT.noisy_band) * min(times) for times in columns):
         return False
     return min(map(max, theirs)) > (1.0 - band) * min(map(max, mine))
 

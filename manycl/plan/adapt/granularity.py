@@ -1,17 +1,10 @@
 """Adaptive granularity: how many work-groups each device gets, learned from measured times while a kernel repeats.
 
-Libsplit (Huchant, Counilh, Barthou, Euro-Par 2016), Section 5: with f_i the mean time of a work-group on device i,
-F(x)_i = (1 / f_i) / sum_j (1 / f_j) are the shares with which all devices would end together if f did not change; the
-shares sought are a fixed point of F. Three methods:
-
-- ``profile``: ours. The shares with which all end together by the workload that explains the executions so far
-  (``plan/adapt/workload.py``), in which groups differ, devices do not keep their speed, and loads drift;
-- ``fixed_point``: x := F(x) (Section 5.2);
-- ``broyden``: the zero of x - F(x) by Broyden's method, which learns how f depends on the shares (Section 5.2).
-
-The last two take f from the workload, too, so that one time that is too long does not lead them astray. Shares are
-changed only for a predicted gain above the dead band; where times are as predicted, nothing is computed. Values are
-frozen and functions pure.
+The shares are those with which all devices end together by the workload that explains the executions so far
+(``plan/adapt/workload.py``), in which groups differ, devices do not keep their speed, and loads drift. Libsplit
+(Huchant, Counilh, Barthou, Euro-Par 2016, Section 5) goes by the mean time of a work-group on each device in the last
+execution (its methods are in ``manycl_bench/libsplit/paper.py``). Shares are changed only for a predicted gain above
+the dead band; where times are as predicted, nothing is computed. Values are frozen and functions pure.
 """
 
 from __future__ import annotations
@@ -26,8 +19,6 @@ from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fit
 from manycl.plan.tuning import ADAPT
 from manycl.utilities.kept import ENOUGH
 
-METHODS = ("profile", "fixed_point", "broyden")
-
 Floats = tuple[float, ...]
 
 
@@ -40,15 +31,13 @@ class Granularity:
     ``settled``: the last examination of the workload has changed nothing. ``off``: since then, the running mean of the
     difference between measured and predicted times (logarithms), by device. ``doubted``: these differences of the last
     times in a row that were strange. ``unexplained``: executions in a row that took longer than even the workload says
-    that was found with them. ``inverse``: Broyden's, over all devices; ``before``: the shares when it was last used.
-    ``changes``: how often shares were changed since turn ``since``.
+    that was found with them. ``changes``: how often shares were changed since turn ``since``.
     """
 
     shares: tuple[int, ...]
     prior: Prior
     workload: Workload
     least: int = 1
-    method: str = METHODS[0]
     dead_band: float = ADAPT.dead_band
     history: tuple[Execution, ...] = ()
     turn: int = 0
@@ -56,8 +45,6 @@ class Granularity:
     off: Floats = ()
     doubted: tuple[Floats, ...] = ()
     unexplained: int = 0
-    inverse: tuple[Floats, ...] = ()
-    before: tuple[int, ...] = ()
     changes: int = 0
     since: int = 0
 
@@ -129,11 +116,9 @@ class Granularity:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Settings of a search for shares: the ``method``, the fewest groups that a device gets if it gets any, and the
-    part of the time that a change must be predicted to gain. ``uniform``: at first the same share for each, as in
-    Libsplit."""
+    """Settings of a search for shares: the fewest groups that a device gets if it gets any, and the part of the time
+    that a change must be predicted to gain. ``uniform``: at first the same share for each, as in Libsplit."""
 
-    method: str = METHODS[0]
     least: int = 1
     uniform: bool = False
     dead_band: float = ADAPT.dead_band
@@ -164,8 +149,8 @@ def start(
     """Return the first split: all devices end together by the estimates. ``once`` and ``each``: seconds that a launch
     takes beside its groups, and that a group takes on average (infinite: the device gets nothing)."""
     able = [i for i, e in enumerate(each) if e < math.inf]
-    if wanted.method not in METHODS or groups < 1 or not able or wanted.least < 1:
-        raise ValueError(f"no granularity for {groups} groups on {len(able)} devices by {wanted.method!r}")
+    if groups < 1 or not able or wanted.least < 1:
+        raise ValueError(f"no granularity for {groups} groups on {len(able)} devices")
     cells = min(ADAPT.cells, groups)
     mean = sum(known.density) / len(known.density) if known.density else 1.0
     work = tuple(max(d / mean, 1e-3) for d in known.density) or (1.0,) * cells
@@ -185,7 +170,7 @@ def start(
         known=tuple(known.waits),
     )
     workload = expected(prior)
-    g = Granularity((0,) * len(each), prior, workload, wanted.least, wanted.method, wanted.dead_band)
+    g = Granularity((0,) * len(each), prior, workload, wanted.least, wanted.dead_band)
     even = [groups / len(able) if i in able else 0.0 for i in range(len(each))]
     return replace(g, shares=_rounded(g, even if wanted.uniform else workload.level(), exact=wanted.uniform))
 
@@ -268,7 +253,7 @@ def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
     if then.shares == g.shares or not measured or drifts(g.history, g.workload):
         return then
     begins = not g.changes or g.turn - g.since >= ADAPT.patience or news(g.history)
-    if begins or g.changes < ADAPT.changes:
+    if begins or g.changes < ADAPT.window:
         return replace(then, changes=1, since=g.turn) if begins else replace(then, changes=g.changes + 1)
     best = min(g.history, key=lambda run: max(run.seconds))
     mine = min((max(run.seconds) for run in g.history if run.cuts == cuts(g)), default=math.inf)
@@ -279,13 +264,12 @@ def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
 
 def _wished(g: Granularity, *, measured: bool) -> Granularity:
     """Return other shares by the predictions of the workload, and by the times of those that were tried."""
-    targets, g = _proposed(g)
-    shares = _rounded(g, targets)
+    shares = _rounded(g, g.workload.level())
     tried = {} if g.workload.drifting else {run.cuts: run for run in g.history}  # the last execution counts
     if _cuts(shares) in tried and cuts(g) in tried:
         best = min(tried.values(), key=lambda run: max(run.seconds))
         mine = [max(run.seconds) for run in g.history if run.cuts == cuts(g)]
-        if max(best.seconds) < (1.0 - ADAPT.unforeseen) * min(mine):
+        if max(best.seconds) < (1.0 - ADAPT.noisy_band) * min(mine):
             if len(mine) == 1 and measured:  # it may have been disturbed, and is repeated
                 return replace(g, settled=False)
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
@@ -296,7 +280,7 @@ def _wished(g: Granularity, *, measured: bool) -> Granularity:
         return replace(g, settled=bool(g.history) and not g.workload.drifting)
     if no_better(g.history, cuts(g), _cuts(shares), band):
         return replace(g, settled=True)
-    if 0 < g.turn <= ADAPT.warming and then > (1.0 - ADAPT.noisy_band) * now:
+    if g.turn == 1 and then > (1.0 - ADAPT.noisy_band) * now:
         return replace(g, settled=False)  # the next executions tell
     return replace(g, shares=shares, settled=False)
 
@@ -329,73 +313,7 @@ def _compared(g: Granularity) -> Granularity:
     if not (whole and g.divided and any(g.prior.narrow)):
         return g
     bends = tuple(min(b, -1e-3) if n else 0.0 for b, n in zip(g.workload.bends, g.prior.narrow, strict=True))
-    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=ADAPT.compared_doubt))
-
-
-# proposals
-
-
-def _proposed(g: Granularity) -> tuple[list[float], Granularity]:
-    """Return the groups of every device (fractions) with which all should end together."""
-    if g.method == "profile":
-        return g.workload.level(), g
-    if g.method == "broyden":
-        return _broyden(g)
-    return [g.groups * y for y in _image(g)], g
-
-
-def _image(g: Granularity, shares: Sequence[int] = ()) -> list[float]:
-    """Return F(x) of these shares (empty: its own); a device without groups has the mean time that it would have with
-    all."""
-    shares = shares or g.shares
-    seconds = g.foreseen(_cuts(shares))
-    rates = [n / t if n else g.groups / g.alone(i) for i, (n, t) in enumerate(zip(shares, seconds, strict=True))]
-    return [r / sum(rates) for r in rates]
-
-
-def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
-    """Return a step of the good Broyden method on x - F(x), with the inverse Jacobian kept. Where it leads astray, the
-    inverse becomes the unit matrix, with which a step is F's. F is the present one at both ends of the last step: the
-    load may have changed since."""
-    count, groups, image = len(g.shares), g.groups, _image(g)
-    x = [n / groups for n in g.shares]
-    residual = [a - b for a, b in zip(x, image, strict=True)]
-    unit = tuple(tuple(float(i == j) for j in range(count)) for i in range(count))
-    inverse = g.inverse or unit
-    if g.before and any(abs(a - b) > ADAPT.trust * a for a, b in zip(g.shares, g.before, strict=True)):
-        step = [(a - b) / groups for a, b in zip(g.shares, g.before, strict=True)]
-        other = [n / groups - y for n, y in zip(g.before, _image(g, g.before), strict=True)]
-        inverse = _updated(inverse, step, [a - b for a, b in zip(residual, other, strict=True)])
-    found = [v - sum(h * r for h, r in zip(row, residual, strict=True)) for v, row in zip(x, inverse, strict=True)]
-    if not all(y / ADAPT.astray <= v <= ADAPT.astray * y for v, y in zip(found, image, strict=True)):
-        found, inverse = image, unit
-    scale = groups / sum(found)
-    return _damped(g, [v * scale for v in found]), replace(g, inverse=inverse, before=g.shares)
-
-
-def _damped(g: Granularity, targets: list[float]) -> list[float]:
-    """Return a part of the step to these shares if the prediction is that all of it gains nothing, and that part
-    something: where f changes much with the shares, the step goes too far."""
-    now, part = g.guarded(), 1.0
-    while part >= ADAPT.damped:
-        nearer = [n + part * (t - n) for n, t in zip(g.shares, targets, strict=True)]
-        if g.guarded(_cuts(_rounded(g, nearer))) < now:
-            return nearer
-        part *= 0.5
-    return targets
-
-
-def _updated(inverse: tuple[Floats, ...], step: Sequence[float], change: Sequence[float]) -> tuple[Floats, ...]:
-    """Return the inverse after Broyden's update, in Sherman and Morrison's form."""
-    moved = [sum(h * c for h, c in zip(row, change, strict=True)) for row in inverse]
-    size = sum(s * m for s, m in zip(step, moved, strict=True))
-    if size < ADAPT.turned * sum(s * s for s in step):
-        return inverse  # the function would have changed direction: noise, or another load
-    across = [sum(s * row[j] for s, row in zip(step, inverse, strict=True)) for j in range(len(step))]
-    return tuple(
-        tuple(h + (s - m) * c / size for h, c in zip(row, across, strict=True))
-        for row, s, m in zip(inverse, step, moved, strict=True)
-    )
+    return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=ADAPT.bend))
 
 
 # whole groups

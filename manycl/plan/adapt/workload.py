@@ -71,7 +71,7 @@ class Prior:
     rates: Floats
     rate_doubt: float
     bends: Floats = ()
-    bend_doubt: float = ADAPT.narrow_doubt
+    bend_doubt: float = -ADAPT.narrow
     rounds: Floats = ()
     known: Floats = ()
 
@@ -243,6 +243,7 @@ class _Seen:
 
     def weights(self, fade: float) -> Any:
         """Return the weight of each measurement: 1 for the newest of its device, which may have had no groups since."""
+
         import numpy as np
 
         found = np.maximum(fade**-self.ago, ADAPT.least_fade)
@@ -271,11 +272,11 @@ def _precision(
     out = np.zeros((size, size))
     out[:cells, :cells] = _stiffness(cells, doubt)
     rates = slice(cells, cells + devices)
-    out[rates, rates] = np.linalg.inv(ADAPT.level**2 * np.ones((devices, devices)) + rate_doubt**2 * np.eye(devices))
+    out[rates, rates] = (np.eye(devices) - 1.0 / devices) / rate_doubt**2  # nothing is known of all rates together
     bends = slice(cells + devices, size - devices)
     out[bends, bends] = np.linalg.inv(ADAPT.bend**2 * np.eye(devices) + bend_doubt**2 * np.outer(narrow, narrow))
     drifts = np.arange(size - devices, size)
-    out[drifts, drifts] = (ADAPT.drift if drifting else 1e-4) ** -2
+    out[drifts, drifts] = (ADAPT.strange if drifting else 1e-4) ** -2
     return out
 
 
@@ -291,7 +292,6 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     centre = np.zeros(len(precision))
     centre[bends] = prior.bends or 0.0
     centre[rates] = prior.rates + centre[bends] * last
-    least = np.where(narrow, ADAPT.least_narrow, ADAPT.least_bend)
     x = centre.copy()
     log = np.log(np.maximum(seen.overlap @ base, seen.floor))
     bent = x[bends][seen.device] * (log - last[seen.device])
@@ -320,9 +320,9 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
         change = np.linalg.solve(curved, weighted @ off - precision @ (x - centre))
         size = float(np.abs(change).max())
         x += change / max(size, 1.0)
-        np.clip(x[bends], least, ADAPT.most_bend, out=x[bends])
+        np.maximum(x[bends], ADAPT.least_bend, out=x[bends])
         if step and len(off) > 2 * devices:
-            noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), ADAPT.noise), ADAPT.most_noise)
+            noise = min(max(1.2 * float(np.sort(np.abs(off))[2 * len(off) // 3]), ADAPT.noise), ADAPT.close)
     limit = np.where(off > 0.0, ADAPT.above, ADAPT.below)
     loss = 0.5 * limit**2 * np.log1p(np.square(off / (spread * limit))) + np.log(
         spread / np.hypot(ADAPT.noise, seen.jitter)

@@ -21,7 +21,7 @@ from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.adapt.data_flow import DataFlows, Parts, Waits
 from manycl.plan.adapt.division_history import DivisionHistory
 from manycl.plan.adapt.families import Family, families
-from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
+from manycl.plan.adapt.granularity import Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.options import Option, Options, one_of, real, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, in_priority, look_up, place
@@ -32,8 +32,8 @@ from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import ADAPT
 from manycl.utilities.kept import FEW
 
-_METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")
-_LEAST, _BAND = whole("least", 1, 1), Option("band", ADAPT.dead_band, real(below=1.0), "a number from 0 to below 1")
+_FIRST, _LEAST = one_of("first", "estimates", "uniform"), whole("least", 1, 1)
+_BAND = Option("band", ADAPT.dead_band, real(below=1.0), "a number from 0 to below 1")
 
 Ranges = Sequence[tuple[DeviceIndex, int, int]]
 """A device (index), its first work-group and its number of work-groups."""
@@ -44,11 +44,11 @@ class Adaptive:
     """The adaptive policy. It keeps what it learns as long as it lives, by kernel and call site, so one object is used
     for all repetitions: ``plan`` before an execution, ``observe`` after it.
 
-    Options: ``method`` (``profile``, ``fixed_point``, ``broyden``), ``first`` (``estimates`` or ``uniform``), ``least``
-    (work-groups of a kernel's leader that a device gets at least), ``band`` (part of the time that a change must gain).
+    Options: ``first`` (``estimates`` or ``uniform``), ``least`` (work-groups of a kernel's leader that a device gets at
+    least), ``band`` (part of the time that a change must gain).
     """
 
-    options = Options("adaptive", _METHOD, _FIRST, _LEAST, _BAND)
+    options = Options("adaptive", _FIRST, _LEAST, _BAND)
 
     def __init__(self) -> None:
         self._courses: dict[Hashable, DivisionHistory] = {}
@@ -60,7 +60,7 @@ class Adaptive:
         """Return the plan of the next execution. Raises PolicyError for unknown options, and for nodes that no device
         can run."""
         given = self.options.read(problem.options)
-        wanted = Wanted(given[_METHOD], given[_LEAST], given[_FIRST] == "uniform", given[_BAND])
+        wanted = Wanted(given[_LEAST], given[_FIRST] == "uniform", given[_BAND])
         table = look_up(problem)
         names = _names(problem.graph)
         where = tuple(d.name for d in problem.machine.devices)

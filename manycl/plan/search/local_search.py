@@ -19,8 +19,6 @@ from manycl.plan.timeline.delays import after
 from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.tuning import PLANNING
 
-SMALL = 6
-"""Nodes of a graph whose schedules are counted: orders times devices."""
 TRIES = 4
 """Tries without gain for each schedule that there is, after which all but surely each has been seen (e**-4 are not)."""
 Wish = DeviceIndex | None
@@ -57,9 +55,9 @@ class Search:
         self._given = given
         self._effort = effort
         self._random = random.Random(seed)
-        count, places = len(given.view.places), map(len, given.view.places)
-        few = math.factorial(count) * math.prod(places) if count <= SMALL else math.inf
-        self._idle = min(PLANNING.without_gain, TRIES * few)
+        self._idle = TRIES  # times the schedules: orders times devices
+        for count, places in enumerate(given.view.places, 1):
+            self._idle = min(PLANNING.without_gain, self._idle * count * len(places))
         self._before = [[p for p, _ in edges] for edges in given.view.before]
         self._after = [[s for s, _ in edges] for edges in after(given.view)]
         self.placed = 0

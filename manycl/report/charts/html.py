@@ -145,6 +145,7 @@ def _lane(lane: Lane, number: dict[str, int], strings: _Strings) -> dict[str, An
     kernels = [b for b in lane.bars if isinstance(b, KernelEvent)]
     transfers = [b for b in lane.bars if isinstance(b, TransferEvent)]
     hosts = [b for b in lane.bars if isinstance(b, HostEvent)]
+    count = len(lane.bars)
     out: dict[str, Any] = {
         "group": lane.group,
         "label": lane.label,
@@ -152,19 +153,15 @@ def _lane(lane: Lane, number: dict[str, int], strings: _Strings) -> dict[str, An
         "row": lane.row_of,
         "start": [_ns(b.start) for b in lane.bars],
         "length": [max(0, _ns(b.end) - _ns(b.start)) for b in lane.bars],
+        "name": [strings(b.name) for b in lane.bars],
     }
     if transfers:
-        look = [len(number)] * len(transfers)
-        named = {"name": [strings(b.name) for b in transfers], "bytes": [b.nbytes for b in transfers]}
-        return out | named | {"kind": "transfer", "look": look}
+        return out | {"kind": "transfer", "look": [len(number)] * count, "bytes": [b.nbytes for b in transfers]}
     if hosts:
-        look = [len(number) + 1] * len(hosts)
-        named = {"name": [strings(b.name) for b in hosts], "node": [b.node for b in hosts]}
-        return out | named | {"kind": "host", "look": look}
+        return out | {"kind": "host", "look": [len(number) + 1] * count, "node": [b.node for b in hosts]}
     return out | {
         "kind": "kernel",
         "look": [number[lanes_of.function(b)] for b in kernels],
-        "name": [strings(b.name) for b in kernels],
         "node": [b.node for b in kernels],
         "component": [b.component for b in kernels],
         "sizes": [strings(_sizes(b)) for b in kernels],

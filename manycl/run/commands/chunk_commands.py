@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, HOST_BIT, DeviceIndex
@@ -212,22 +212,14 @@ class PacketEmitter(Emitter):
         assert not isinstance(command, Evict)
         return command.token
 
-    def _in_queue(
-        self,
-        index: int,
-        lane: Lane,
-        after: Sequence[int],
-        heard: set[int],
-        given: Iterable[int] = (),
-        by_events: bool = True,
-    ) -> tuple[int, ...]:
+    def _in_queue(self, index: int, lane: Lane, after: Sequence[int], heard: set[int], *how: Any) -> tuple[int, ...]:
         if self._packets and (after or heard):  # there are packets
             count = len(self._lane)  # (tokens from that on are those of transfers)
             after = [t if t >= count else self._by(t) for t in after]
             heard = {t if t >= count else self._by(t) for t in heard}
         if self._done and heard:
             heard = heard - self._done
-        return super()._in_queue(index, lane, after, heard, given, by_events)
+        return super()._in_queue(index, lane, after, heard, *how)
 
 
 def _put(of: dict[BufferKey, Found], key: BufferKey, value: Found | None) -> None:

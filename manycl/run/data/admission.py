@@ -60,7 +60,7 @@ def _evict_pieces(devices: DeviceSet, data: SessionData, lowered: Lowered, key: 
     for piece, region in lowered.cut.get(key, {}).items():
         mask = valid.get(piece, 0)
         if mask == 1 << memory:
-            devices.backend.fetch(key, [(memory, region.boxes)])
+            devices.backend.move(key, [(memory, region)])
             mask |= HOST_BIT
         if mask:
             valid[piece] = mask & ~(1 << memory)

@@ -178,11 +178,8 @@ class Buffers:
         result."""
         began = perf_counter()
         try:
-            found = [
-                ((mask & -mask).bit_length() - 1, region.boxes if region is not NOTHING else ())
-                for region, mask in parts
-            ]
-            self.devices.backend.fetch(key, found, result)
+            found = [((mask & -mask).bit_length() - 1, region) for region, mask in parts]
+            self.devices.backend.move(key, found, result)
             self.reading += perf_counter() - began
         except RunError:
             examine(self.devices, self._directory)
@@ -262,14 +259,8 @@ class Buffers:
                 return False
             memory.borrow(key, data)
             try:
-                self.devices.backend.send(
-                    key,
-                    [
-                        (m, region.boxes if region is not NOTHING else ())
-                        for region, mask in pages.ended
-                        for m in places(mask)
-                    ],
-                )
+                parts = [(m, region) for region, mask in pages.ended for m in places(mask)]
+                self.devices.backend.move(key, parts, sends=True)
             except RunError:  # there is no room, say
                 return False
             finally:

@@ -58,16 +58,18 @@ class Directory:
     ``valid[key]`` is a bit mask over memories (bit m: valid in memory m) of a buffer or a piece. Without an entry,
     contents are undefined, or ``parts[key]`` has masks part by part (two or more parts, which are all of the buffer).
     Of a ``lost`` buffer, whose contents a failed run or a lost device left unknown, these masks say nothing of bytes
-    that have not been written since. ``name``: what errors call a buffer.
+    that have not been written since. ``name``: what errors call a buffer. ``unchanged``: by buffer,
+    what has its contents, as nothing has written it since.
     """
 
-    __slots__ = ("_keys", "_name", "lost", "parts", "valid")
+    __slots__ = ("_keys", "_name", "lost", "parts", "unchanged", "valid")
 
     def __init__(self, name: Callable[[BufferKey], str] = "buffer {}".format) -> None:
         self._name = name
         self.valid: dict[BufferKey, int] = {}
         self.parts: dict[BufferKey, tuple[ValidRegion, ...]] = {}
         self.lost: dict[BufferKey, tuple[str, Region]] = {}  # the reason, and what was written since
+        self.unchanged: dict[BufferKey, object] = {}
         self._keys = count(-1, -1)
 
     def copy(self) -> Directory:
@@ -83,6 +85,7 @@ class Directory:
     def define(self, key: BufferKey, memory: int = HOST) -> None:
         """Note that the contents were set in one memory; all other copies are stale."""
         self.valid[key] = 1 << memory
+        self.unchanged.pop(key, None)
         self.parts.pop(key, None)
         self.lost.pop(key, None)
 
@@ -98,6 +101,7 @@ class Directory:
     def define_part(self, key: BufferKey, region: Region, nbytes: int) -> None:
         """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are
         stale."""
+        self.unchanged.pop(key, None)
         whole = (ValidRegion(Region.span(0, nbytes), self.valid.pop(key, 0)),)
         by_mask = {HOST_BIT: [region]}
         for part, mask in self.parts.pop(key, whole):
@@ -174,8 +178,7 @@ class Directory:
 
     def lose(self, key: BufferKey, reason: str) -> None:
         """Note that a failed run left the contents unknown; asking for them raises with ``reason``."""
-        self.valid.pop(key, None)
-        self.parts.pop(key, None)
+        self.forget(key)
         self.lost[key] = reason, NOTHING
 
     def heal(self, key: BufferKey, region: Region, nbytes: int) -> None:
@@ -189,7 +192,7 @@ class Directory:
 
     def forget(self, *keys: BufferKey) -> None:
         """Drop all that is known of some buffers, which are gone."""
-        for known in (self.valid, self.parts, self.lost):
+        for known in (self.valid, self.parts, self.lost, self.unchanged):
             if known:
                 pop = known.pop
                 for key in keys:

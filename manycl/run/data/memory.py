@@ -291,6 +291,11 @@ class Memory:
                 stored.borrowed = None  # only now: a thread that finds none takes the copy for complete
         return data
 
+    def present(self, key: BufferKey) -> Bytes | None:
+        """Return the host's copy of a buffer, for reading; None where it has none of its own."""
+        stored = self._stored[key]
+        return stored.data if stored.borrowed is None else None
+
     def replace(self, key: BufferKey) -> Bytes:
         """Return the host's copy, for writing all of it."""
         self._stored[key].borrowed = None

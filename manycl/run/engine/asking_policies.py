@@ -32,7 +32,6 @@ from manycl.plan.policy import (
 from manycl.plan.preemptible import in_packets, that_may_leave
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import on_present
-from manycl.plan.splitting import Splits
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered
 from manycl.utilities.unforeseen import told
@@ -47,9 +46,6 @@ POSTPONED = "postponed"
 """The key that marks a plan before which division of kernels was not analysed: the run is too short to pay for that."""
 UNPLANNED = "unplanned"
 """The key that marks a run whose commands went to devices as they were enqueued: no policy was asked."""
-UNDIVIDED = "undivided"
-"""The key of the list of kernels that could not be divided, with reasons
-(:meth:`manycl.plan.splitting.Splits.undivided`)."""
 
 
 def planned(problem: Problem, policy: Policy) -> Plan | None:
@@ -69,9 +65,7 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
         plan = plain(problem, told(error, f"planning with {_name(policy)}"))
     if not own_name(policy):
         problem.check_given(plan)
-    splits = problem.splits
-    found = splits.undivided() if len(problem.machine.devices) > 1 and isinstance(splits, Splits) else []
-    return replace(plan, details={**plan.details, UNDIVIDED: found}) if found else plan
+    return plan
 
 
 def decided(

@@ -9,6 +9,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from manycl.errors import ManyclError, PolicyError
+from manycl.graph.dependences import least_first
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.graph.versions.feasible import obstacle
 from manycl.machine import DeviceIndex
@@ -127,23 +128,13 @@ class Ask:
 
     def _check_acyclic(self) -> None:
         of, graph = self._component_of, self._problem.graph
+        before: list[set[int]] = [set() for _ in self._members]
         after: list[set[int]] = [set() for _ in self._members]
-        missing = [0] * len(self._members)
         for p, n in graph.edges:
-            if of[p] != of[n] and of[n] not in after[of[p]]:
+            if of[p] != of[n]:
+                before[of[n]].add(of[p])
                 after[of[p]].add(of[n])
-                missing[of[n]] += 1
-        ready = [c for c, m in enumerate(missing) if m == 0]
-        reached = 0
-        while ready:
-            c = ready.pop()
-            reached += 1
-            for s in after[c]:
-                missing[s] -= 1
-                if missing[s] == 0:
-                    ready.append(s)
-        if reached < len(self._members):
-            stuck = [i for i, m in enumerate(missing) if m > 0]
+        if stuck := sorted({*range(len(self._members))}.difference(least_first(before, after))):
             raise PolicyError(
                 f"task components {stuck} wait for one another in a circle",
                 hint="no path may leave a component and come back to it; merge or divide them",

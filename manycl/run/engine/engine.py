@@ -15,6 +15,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
 from manycl.plan.problem import Problem
+from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import Backend, Command, Evict, Failed, HostCall, Record, Report
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
@@ -32,7 +33,7 @@ from manycl.run.recovery.history import Stopped
 from manycl.run.recovery.idempotence import repeatable
 from manycl.run.recovery.lineage import Unrecoverable, rest_of
 from manycl.run.recovery.replanning import Outlook, buffer_names, graph_of, is_whole, not_begun, rescheduled
-from manycl.run.recovery.stragglers import GAIN, StragglerDetection
+from manycl.run.recovery.stragglers import StragglerDetection
 from manycl.run.stealing.player import MovingPlayer
 from manycl.trace import FailureEvent, Trace
 from manycl.utilities.interrupts import interruptible
@@ -84,7 +85,6 @@ def again(
     backend: Backend,
     directory: Directory,
     *,
-    name: str = "",
     setup: Setup = PLAIN,
     observers: Sequence[Observer] = (),
     watch: EventMonitor | None = None,
@@ -104,7 +104,7 @@ def again(
         result = shortest(playback) if shortest is not None else None
         if result is None:
             subject = Subject(script.problem, script.lowered, directory.valid)
-            result = _Play(subject, playback, backend, name, observers, watch).result()
+            result = _Play(subject, playback, backend, script.plan.policy, observers, watch).result()
         return result
     finally:
         directory.close(script.lowered.cut, script.lowered.joined, script.lowered.own)
@@ -311,7 +311,7 @@ class _Play:
         if playback.finished or watch is None or not (found := lag.heard(reports)):
             return False
         gain = self._foreseen(lambda outlook: outlook.gain(playback), {**watch.slower, **found})
-        if gain < GAIN:
+        if gain < PLANNING.gain:
             lag.refused()
             return False
         watch.find(found)

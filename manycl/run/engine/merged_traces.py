@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
+from manycl.run.engine.asking_policies import UNFORESEEN
 from manycl.run.engine.compile_time import moved, phases, without
 from manycl.run.engine.divisions import DIVISIONS, counted
 from manycl.run.engine.result import Result
@@ -75,13 +75,10 @@ def joined(past: Iterable[PastRun], application: str = "") -> Trace:
 def _details(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the merged details: device models, how commands were submitted, and what could not be done."""
     out: dict[str, Any] = {"models": {name: model for one in found for name, model in one["models"].items()}}
-    for key in (UNDIVIDED, DIVISIONS):
-        if kernels := counted(kernel for one in found for kernel in one.get(key, ())):
-            out[key] = kernels
+    if kernels := counted(kernel for one in found for kernel in one.get(DIVISIONS, ())):
+        out[DIVISIONS] = kernels
     for key in (UNFORESEEN, SUBMITTED):
         reasons = dict.fromkeys(reason for one in found for reason in one.get(key, ()))
         if reasons:
             out[key] = list(reasons)
-    if any(one.get(POSTPONED) for one in found):
-        out[POSTPONED] = True
     return out

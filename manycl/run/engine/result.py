@@ -17,7 +17,7 @@ from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.commands.backend import Record
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
-from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
+from manycl.run.engine.asking_policies import UNFORESEEN
 from manycl.run.engine.compile_time import LEAST, Phase, moved, phases, united, without
 from manycl.run.engine.divisions import MEASURED, divisions
 from manycl.run.engine.playback import Playback
@@ -147,9 +147,9 @@ class Result:
         return {"memory": [{"name": names[s.device], **dict(zip(said, s[1:], strict=True))} for s in room.spills]}
 
     def _told(self) -> dict[str, Any]:
-        """Return the plan's own details: what failed, and what could not be divided."""
+        """Return the plan's own details: what failed, and which shares could move."""
         known = self.plan.details if self.plan is not None else {}
-        told = {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED, MOVING) if name in known}
+        told = {name: known[name] for name in (UNFORESEEN, MOVING) if name in known}
         stolen = self.playback.stolen if self.playback is not None else {}
         return told | ({"stolen": stolen} if stolen else {}) | self._merged()
 

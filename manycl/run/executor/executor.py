@@ -22,7 +22,7 @@ from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.versions.sequence import is_sequence
 from manycl.machine import NATIVE, DeviceIndex, Machine
-from manycl.region import Box
+from manycl.region import Region
 from manycl.run.commands.backend import (
     UPLOADS,
     Command,
@@ -122,7 +122,7 @@ class Executor:
         if joined is None:
             joined = {}
             self._joined.append((weakref.ref(graph), joined))
-        self._moves = TransferLanes(run, graph, self.memory, self.kept, self.lanes, run.record, run.events, joined)
+        self._moves = TransferLanes(run, self.memory, self.kept, joined)
         return run.number
 
     def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:
@@ -309,18 +309,18 @@ class Executor:
         run.record.find_failure()
         return run.record
 
-    def fetch(self, key: BufferKey, parts: Sequence[tuple[int, tuple[Box, ...]]], result: End | None = None) -> None:
-        """Copy rows of a buffer (none: all) from devices' memories to the host's copy, or to memory of a ``result``, by
-        all links at once, and wait for that; outside a run. Raises RunError."""
+    def move(
+        self,
+        key: BufferKey,
+        parts: Sequence[tuple[int, Region]],
+        result: End | None = None,
+        *,
+        sends: bool = False,
+    ) -> None:
+        """Copy parts of a buffer as :func:`manycl.run.executor.transfers.move` does, outside a run."""
         if not self._is_over:
             self.settle()
-        move(self.machine, self.memory, self.lanes, key, parts, result)
-
-    def send(self, key: BufferKey, parts: Sequence[tuple[int, tuple[Box, ...]]]) -> None:
-        """Copy rows of a buffer (none: all) from the host's bytes to devices' memories, as ``fetch`` does."""
-        if not self._is_over:
-            self.settle()
-        move(self.machine, self.memory, self.lanes, key, parts, sends=True)
+        move(self.machine, self.memory, self.lanes, key, parts, result, sends=sends)
 
     def close(self) -> bool:
         """Stop the threads and wait for the devices, but not for an interrupted run. Return whether memory may be

@@ -29,8 +29,6 @@ log = logger(__name__)
 PROGRAMS_KEPT = 1024
 """Programs that are cached for each device, which take up to a megabyte; a graph with more is built again whenever it
 runs."""
-_COMPILERS = 8
-"""Programs that are built at the same time; each compiler of native devices is a process."""
 
 
 def _source(program: ProgramFacts) -> Source:
@@ -91,7 +89,7 @@ def _at_once(jobs: Sequence[Callable[[], object]]) -> None:
         for job in jobs:
             job()
         return
-    with ThreadPoolExecutor(min(_COMPILERS, len(jobs))) as pool:
+    with ThreadPoolExecutor() as pool:
         list(pool.map(lambda job: job(), jobs))
 
 

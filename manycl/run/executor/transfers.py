@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import NamedTuple, Protocol
+from operator import attrgetter
+from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
 from manycl.errors import RunError
-from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
+from manycl.graph.graph import BufferKey, CopyTask, FillTask, Piece
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.region import Box, union
+from manycl.region import NOTHING, Box, Region, union
 from manycl.run.commands.backend import FIRST, UPLOADS, Copy, TransferQueue
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
-from manycl.run.executor.record import RunRecord, Transferred
+from manycl.run.executor.record import Transferred
+from manycl.run.executor.run_state import RunState
 from manycl.run.recovery.undo_log import KeptCopies
 
-
-class Running(Protocol):
-    """The run that transfers belong to."""
-
-    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
-        """Report the commands that an event stands for when it is complete."""
-
-    def fail(self, token: int, error: object) -> None:
-        """Report that a command failed, and stop the run."""
+_MEMORY = attrgetter("memory")
 
 
 class Moved(NamedTuple):
@@ -37,28 +31,15 @@ class Moved(NamedTuple):
 
 
 class TransferLanes:
-    """The transfers of a run, on the lanes of its devices. ``events``: of the run's commands, by token. ``joined``: the
-    rows to move, by pieces of the graph (the same for all its runs)."""
+    """The transfers of a run, on the lanes of its devices. ``joined``: the rows to move, by pieces of the graph (the
+    same for all its runs)."""
 
     def __init__(
-        self,
-        run: Running,
-        graph: Graph,
-        memory: Memory,
-        kept: KeptCopies,
-        lanes: Sequence[Lanes],
-        record: RunRecord,
-        events: dict[int, Event],
-        joined: dict[tuple[BufferKey, ...], Moved],
+        self, run: RunState, memory: Memory, kept: KeptCopies, joined: dict[tuple[BufferKey, ...], Moved]
     ) -> None:
-        self._run = run
-        self._graph = graph
-        self._windows = graph.windows
-        self._memory = memory
-        self._kept = kept
-        self._lanes = lanes
-        self._record = record
-        self._events = events
+        self._run, self._graph, self._windows = run, run.graph, run.graph.windows
+        self._memory, self._kept = memory, kept
+        self._lanes, self._record, self._events = run.lanes, run.record, run.events
         self._joined = joined
 
     def transfer(self, commands: Sequence[Copy]) -> None:
@@ -151,26 +132,26 @@ def move(
     memory: Memory,
     lanes: Sequence[Lanes],
     key: BufferKey,
-    parts: Sequence[tuple[int, tuple[Box, ...]]],
+    parts: Sequence[tuple[int, Region]],
     result: End | None = None,
     *,
     sends: bool = False,
 ) -> None:
-    """Copy rows of a buffer (none: all) between the host's bytes and devices' memories (indices), to these if it
-    ``sends``; or to a ``result``. All links are used at once, and waited for. Raises RunError."""
+    """Copy regions of a buffer (NOTHING: all of it) between the host's bytes and devices' memories (indices), to these
+    if it ``sends``; or to a ``result``. All links are used at once, and waited for. Raises RunError."""
     sent: list[tuple[Driver, Event]] = []
-    device = DeviceIndex(0)
+    memories, device = [*map(_MEMORY, machine.devices)], DeviceIndex(0)
     try:
-        for index, rows in parts:
-            device = machine.owner(index)
-            driver, nbytes = lanes[device].driver, sum([box.nbytes for box in rows]) or None
-            if sends:
-                queue, host = lanes[device].uploads, memory.upload_source(key, device, nbytes)
-            else:
-                if result is None and nbytes is None:
+        for index, region in parts:
+            rows = () if region is NOTHING else region.boxes
+            device = DeviceIndex(memories.index(index))
+            driver, queue = lanes[device].driver, lanes[device].uploads if sends else lanes[device].downloads
+            host = result
+            if host is None:
+                nbytes = sum([box.nbytes for box in rows]) or None
+                if not sends and nbytes is None:
                     memory.replace(key)  # what the host has is stale
-                queue = lanes[device].downloads
-                host = memory.download_target(key, device, nbytes) if result is None else result
+                host = (memory.upload_source if sends else memory.download_target)(key, device, nbytes)
             there = End(memory.on_device(key, device))
             target, source = (there, host) if sends else (host, there)
             events = driver.copy(queue, target, source, rows or (Box(0, memory.nbytes(key)),), ())

@@ -7,14 +7,14 @@ A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recogn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 
 from manycl import flags
 from manycl.errors import PolicyError
-from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.dependences import Batch, with_results
+from manycl.graph.graph import BufferKey, Graph, Node, results_of
 from manycl.graph.rename import renamed
 from manycl.graph.signature import Signature
 from manycl.plan.plan import Plan
@@ -31,6 +31,7 @@ from manycl.run.graph_cache.autotuner import PLANNED_RUNS, TRIAL_SHARE, Autotune
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.kept_commands import KeptCommands, KeptShares
 from manycl.run.graph_cache.learners import Learners, told
+from manycl.run.session.problem_builder import RunRequest
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_rule import gains_nothing
 from manycl.utilities.kept import FEW, PLANS
@@ -58,7 +59,12 @@ class CachedGraph:
     ) -> None:
         self.session = session
         self.graph = graph
+        self._whole = graph  # without results
         self.nodes = 0 if graph is None else len(graph)
+        # buffers, by place, that the host read behind all runs
+        self._read: frozenset[int] | None = None
+        self.ran_on: tuple[BufferKey, ...] = ()
+        """The buffers of the last run, in the order of their places, where it is to be noted which of them are read."""
         self._given = policy if isinstance(policy, Plan) else None
         self._policy = found = Learners().find(policy, options)
         self._learner = found if learns(found) else None
@@ -117,7 +123,35 @@ class CachedGraph:
         cached, graph, of = found
         if self.session.devices.demanded:
             cached.analyse(0.0, lambda: graph, is_awaited=True)
+        if self.session.machine.is_spread:
+            self._runs_on(graph.nodes, of.keys)
+            self.session.buffers.asked.clear()
         return cached.run_as(graph, of)
+
+    def _runs_on(self, nodes: Sequence[Node], keys: tuple[BufferKey, ...]) -> None:
+        """Note that these nodes run next, on these buffers."""
+        self.session.buffers.brought, self.ran_on = {*results_of(nodes)}, keys
+
+    def note_read(self) -> None:
+        """Note the buffers that the host has read behind the last run: those that it has read behind all runs so far
+        are expected to be read again."""
+        if self.ran_on:
+            asked = self.session.buffers.asked
+            found = frozenset([place for place, key in enumerate(self.ran_on) if key in asked])
+            self._read, self.ran_on = found if self._read is None else self._read & found, ()
+
+    def expect_results(self) -> None:
+        """Make what is expected to be read, by what was read behind the last run, results of the graph. With others
+        than before it is another graph: tuning begins anew."""
+        if self._whole is None or self._given is not None or not self.session.machine.is_spread:
+            return
+        before = self._read or frozenset()
+        self.note_read()
+        if (self._read or frozenset()) != before:
+            keys = [*self._whole.buffers]
+            self.graph = with_results(self._whole, [keys[place] for place in sorted(self._read or ())])
+            self._arranged.clear()
+            self._begin()
 
     def _on(self, instead: Mapping[BufferKey, BufferKey]) -> tuple[CachedGraph, Graph, Signature]:
         """Return the cached graph that runs on other buffers, with its graph and signature there. That is this one,
@@ -218,9 +252,9 @@ class CachedGraph:
         if self._is_asked_ahead:
             return
         self._is_asked_ahead, tuner = True, self._tuner
-        asked = self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival, directory()
+        wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival)
         # (not to ``self``: a session that is dropped ends its planning)
-        self.session.plan_ahead(graph, *asked, then=partial(setattr, tuner, "ahead"))
+        self.session.plan_ahead(graph, wanted, directory(), partial(setattr, tuner, "ahead"))
 
     def fallback(self, graph: Graph) -> Fallback | None:
         """Return the fastest plan so far, if another one is tried."""

@@ -34,8 +34,8 @@ from manycl.run.engine.result import Result
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.eager_rule import NEWS, Decision, Facts, decide, gains_nothing
-from manycl.utilities.kept import FEW
+from manycl.run.streams.eager_rule import Decision, Facts, decide, gains_nothing
+from manycl.utilities.kept import ENOUGH, FEW
 
 if TYPE_CHECKING:
     from manycl.run.streams.eager_stream import EagerStream
@@ -45,10 +45,11 @@ NODES = 1 << 16
 
 
 class GraphCache:
-    """The graphs of a queue that have run, by their signature and the places of their buffers."""
+    """The graphs of a queue that have run, by their signature and the places of their buffers. ``queues`` and
+    ``options``: as of :meth:`Session.run`."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, queues: Mapping[str, int], options: Mapping[str, str]) -> None:
+        self._session, self._queues, self._options = session, queues, options
         self._known: OrderedDict[Hashable, RecurringGraph] = OrderedDict()
         self._varied: OrderedDict[Hashable, VariedGraph] = OrderedDict()
         self._nodes = 0
@@ -73,22 +74,12 @@ class GraphCache:
             return ()
         return tuple([place.buffer.key for place in read if place and place.nbytes == place.buffer.nbytes >= LARGE])
 
-    def run(
-        self,
-        batch: Batch,
-        policy: str,
-        queues: Mapping[str, int] | None,
-        options: Mapping[str, str] | None,
-        read: Sequence[Place | None] = (),
-    ) -> Result:
+    def run(self, batch: Batch, policy: str, read: Sequence[Place | None]) -> Result:
         """Run enqueued commands by the policy of that name. ``read``: what the host reads then; of graphs that were
         read before, what was read after each run counts. Raises what ``Session.run`` raises."""
         if self._unread is not None:
             self._note_last(*self._unread)
-        if (last := self._last) is not None and last.may_be_read:
-            self._note_read()
-        else:
-            self._session.buffers.asked.clear()
+        self._note_read()
         session, self._policy = self._session, policy
         if self._version != self._events.version:
             self._look_around()
@@ -99,15 +90,15 @@ class GraphCache:
         found = signature(batch) if is_static and len(batch.nodes) <= NODES else None
         if found is None:
             graph = batch.with_results(self.results(read)).graph()
-            return session.run(graph, policy, queues=queues, options=options)
+            return session.run(graph, policy, queues=self._queues, options=self._options)
         keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
-        known = self._expected = self._find(batch, found, places, policy, queues, options)
+        known = self._expected = self._find(batch, found, places, policy)
         if known.may_be_read:
             batch = known.with_results(batch, found, lambda: self.results(read))
         result = known.run_batch(batch, found)
         if not known.runs:
-            self._fresh = (*self._fresh, (result.seconds, known.nodes))[-NEWS:]
+            self._fresh = (*self._fresh, (result.seconds, known.nodes))[-ENOUGH:]
         result.details[MEASURED] = weakref.ref(known)
         return result
 
@@ -131,10 +122,9 @@ class GraphCache:
 
     def _note_read(self) -> None:
         """Note what the host has read behind the last run."""
-        asked, last = self._session.buffers.asked, self._last
-        if last is not None:
-            last.note_read(asked)
-        asked.clear()
+        if self._last is not None and self._last.may_be_read:
+            self._last.note_read()
+        self._session.buffers.asked.clear()
 
     def next(self, policy: str, first: DeviceTask | None = None) -> Decision:
         """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked
@@ -207,14 +197,7 @@ class GraphCache:
             return False
         return self._version == self._events.version
 
-    def ran_eagerly(
-        self,
-        run: EagerResult,
-        seconds: float,
-        policy: str,
-        queues: Mapping[str, int] | None,
-        options: Mapping[str, str] | None,
-    ) -> None:
+    def ran_eagerly(self, run: EagerResult, seconds: float, policy: str) -> None:
         """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
         if self._unread is not None:
             self._note_last(*self._unread)
@@ -227,11 +210,11 @@ class GraphCache:
             found = signature(run.enqueued) if len(run.given) <= NODES else None
             if found is not None:
                 places = map(run.found.__getitem__, found.keys)
-                known = self._find(run.enqueued, found, places, policy, queues, options)
+                known = self._find(run.enqueued, found, places, policy)
                 known.ran_on = found.keys
         if known is not None:
             if is_new := not known.runs:
-                self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]
+                self._fresh = (*self._fresh, (seconds, known.nodes))[-ENOUGH:]
             known.ran_eagerly(run, seconds)
             run.known = weakref.ref(known)
             if self._demanded or not gains_nothing(known.quickest, is_new):
@@ -257,17 +240,10 @@ class GraphCache:
         self._last = known
 
     def _find(
-        self,
-        batch: Batch,
-        found: Signature,
-        places: Iterable[int | tuple[ValidRegion, ...]],
-        policy: str,
-        queues: Mapping[str, int] | None,
-        options: Mapping[str, str] | None,
+        self, batch: Batch, found: Signature, places: Iterable[int | tuple[ValidRegion, ...]], policy: str
     ) -> RecurringGraph:
         machine = self._session.devices.machine
-        settings = tuple((queues or {}).items()), tuple((options or {}).items())
-        alone = len(machine.devices) == 1 and queue_counts(machine, queues or {}) == (1,)
+        alone = len(machine.devices) == 1 and queue_counts(machine, self._queues) == (1,)
         # with one device that computes in the host's memory, scalars decide nothing
         scalars = () if alone and machine.memories == 1 else found.deciding
         # which bytes the parts of a buffer have, their command graphs know
@@ -275,15 +251,14 @@ class GraphCache:
         if sent := self._session.buffers.sent:  # from where its contents came, others begin with the host's
             masks = tuple([HOST_BIT if key in sent else mask for key, mask in zip(found.keys, masks, strict=True)])
             sent.difference_update(found.keys)
-        kind = (policy, *settings, masks, found.structure, self._there[1], self._demanded)
+        kind = (policy, masks, found.structure, self._there[1], self._demanded)
         known = self._known.get((kind, scalars))
         if known is None:
-            made = partial(VariedGraph, self._session, len(batch.nodes), found, policy, queues, options)
-            varied = self._of_kind(kind, made) if scalars else None
+            how = self._session, len(batch.nodes), found, policy, self._queues, self._options
+            varied = self._of_kind(kind, partial(VariedGraph, *how, False)) if scalars else None
             if varied is not None and varied.is_first(scalars):
                 return varied
-            how = policy, queues, options, not alone
-            return self._keep((kind, scalars), RecurringGraph(self._session, len(batch.nodes), found, *how))
+            return self._keep((kind, scalars), RecurringGraph(*how, not alone))
         self._known.move_to_end((kind, scalars))
         return known
 

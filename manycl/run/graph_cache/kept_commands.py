@@ -111,7 +111,6 @@ class KeptCommands:
             script,
             session.backend,
             session.directory,
-            name=script.plan.policy,
             setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, devices, session.data)),
             observers=session.observers,
             watch=watch,

@@ -11,6 +11,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan, same_plan
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
+from manycl.run.data.contents import HostContents
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.tiling.limits import limited
@@ -27,6 +28,7 @@ class LoweringCache:
     def __init__(self, memory: Memory, discard: Callable[..., None]) -> None:
         self._memory = memory
         self._discard = discard
+        self._contents = HostContents(memory)
         self._kept: deque[tuple[Graph, Plan | None, dict[DeviceIndex, int], Collection[DeviceIndex], Lowered]] = deque()
         self._ahead: tuple[Graph, Plan, Lowered] | None = None
 
@@ -47,7 +49,7 @@ class LoweringCache:
         if ahead is not None and is_asked and same_graph(ahead[0], problem.graph) and ahead[2].fits(directory):
             lowered = ahead[2]
         else:
-            lowered = lower(problem, plan, directory, limits, checked=True)
+            lowered = lower(problem, plan, directory, limits, self._contents)
         for buffer in lowered.temporaries:
             self._memory.create(buffer.key, buffer.nbytes, buffer.name)
         for window in lowered.room.windows.values() if lowered.room is not None else ():
@@ -58,10 +60,12 @@ class LoweringCache:
 
     def lower_ahead(self, problem: Problem, plan: Plan, directory: Directory) -> Lowered | None:
         """Make the steps of a plan that will be asked for, in any thread, and return them; None where memory limits
-        them. Raises what lowering raises."""
+        them, or contents decide them that others may change meanwhile. Raises what lowering raises."""
         if not plan.is_split or limited(problem, plan):
             return None
-        lowered = lower(problem, plan, directory, {}, checked=True)
+        lowered = lower(problem, plan, directory, {}, self._contents)
+        if lowered.looked_at:
+            return None
         self._ahead = problem.graph, plan, lowered
         return lowered
 

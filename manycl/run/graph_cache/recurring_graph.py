@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from operator import is_, itemgetter
 from statistics import median_low
+from typing import Any
 
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch, ResultTask, ndrange
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch, ndrange, results_of
 from manycl.graph.signature import Signature, signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
@@ -22,7 +23,7 @@ from manycl.run.engine.trial import Fallback
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph, gains_nothing, is_worth_planning
+from manycl.run.streams.eager_rule import RECENT, WORTH, Decision, MeasuredGraph, gains_nothing, is_worth_planning
 from manycl.run.streams.stream_state import Given
 from manycl.utilities.kept import ENOUGH, MANY
 
@@ -45,8 +46,7 @@ class RecurringGraph(CachedGraph):
         # of auto's plans the first that counts is made when kernels were measured, of others' the second
         free = 2 if thinks and policy != "auto" else 1
         super().__init__(session, None, policy, queues=queues, options=options, is_asked=thinks, free=free)
-        self.thinks = thinks  # whether there is anything to choose
-        self.nodes = nodes
+        self.nodes, self.thinks = nodes, thinks  # and whether there is anything to choose
         self.signature = of
         self.then: weakref.ref[RecurringGraph] | None = None  # the graph that came next
         self.stays = False  # whether no device can be given all of it
@@ -60,13 +60,9 @@ class RecurringGraph(CachedGraph):
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._is_trial = False  # whether the slower way is tried again
         self._answer: Plan | None = None  # the plan of the last planned run
-        # buffers, by place, that the host read behind all of its runs, and that are results of the graph
-        self._read: frozenset[int] | None = None
-        self._results = frozenset[int]()
+        self._results = frozenset[int]()  # buffers, by place, that are results of the graph
         self.may_be_read = self.session.machine.is_spread
         """Whether it has results, or may have some once more is known of what the host reads."""
-        self.ran_on: tuple[BufferKey, ...] = ()
-        """The buffers of the last run, in the order of the signature's, where they are known."""
 
     def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
         super()._begin(given, former)
@@ -90,24 +86,16 @@ class RecurringGraph(CachedGraph):
         to wait."""
         return any(is_long(device, self.latest) for device in machine.devices)
 
-    def note_read(self, asked: Collection[BufferKey]) -> None:
-        """Note the buffers that the host has read behind the last run: those that it has read behind all runs so far
-        are expected to be read again."""
-        if self.ran_on:
-            found = frozenset([place for place, key in enumerate(self.ran_on) if key in asked])
-            self._read, self.ran_on = found if self._read is None else self._read & found, ()
-
     def with_results(self, batch: Batch, of: Signature, wanted: Callable[[], Iterable[BufferKey]] = tuple) -> Batch:
         """Return the batch with the results that are expected, or, of a graph that has not run, those that are
         ``wanted``. With others than before it is another graph: tuning begins anew."""
         batch = batch.with_results(wanted() if self._read is None else [of.keys[place] for place in sorted(self._read)])
-        last = batch.nodes[-1]
-        self.session.buffers.brought = {*last.reads} if isinstance(last, ResultTask) else set()
-        results = frozenset(map(of.keys.index, self.session.buffers.brought))
+        results = frozenset(map(of.keys.index, results_of(batch.nodes)))
         if results != self._results:
             self.graph, self._results = None, results
-            self._begin(self._given)
-        self.ran_on, self.may_be_read = of.keys, self._read is None or bool(self._read or results)
+            self._begin()
+        self._runs_on(batch.nodes, of.keys)
+        self.may_be_read = self._read is None or bool(self._read or results)
         return batch
 
     def run_batch(self, batch: Batch, of: Signature) -> Result:
@@ -121,7 +109,7 @@ class RecurringGraph(CachedGraph):
             if of.scalars != self.signature.scalars:
                 bounds.check(graph)
         self.ran = None
-        if self.interest.is_done:
+        if self.interest.is_done and not self.is_looked_at:
             self.examine()
         return self.run_as(graph, of)
 
@@ -248,16 +236,8 @@ class VariedGraph(RecurringGraph):
     first ones are cached one by one. Later ones that have not been seen before are cached together: planned anew each
     time, or run eagerly, whichever takes less."""
 
-    def __init__(
-        self,
-        session: Session,
-        nodes: int,
-        of: Signature,
-        policy: str,
-        queues: Mapping[str, int] | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(session, nodes, of, policy, queues, options, thinks=False)
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
 
     def is_first(self, scalars: Hashable) -> bool:
@@ -267,7 +247,7 @@ class VariedGraph(RecurringGraph):
         self._seen[scalars] = None
         if len(self._seen) > MANY:
             self._seen.popitem(last=False)
-        return len(self._seen) > NEWS
+        return len(self._seen) > ENOUGH
 
     def run_batch(self, batch: Batch, of: Signature) -> Result:
         return self._plan(batch.graph())

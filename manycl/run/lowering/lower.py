@@ -26,12 +26,13 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Region, union
 from manycl.run.data.coherence import Directory, places
+from manycl.run.data.contents import HostContents
 from manycl.run.lowering.chunks import chunks_of, in_chunks
 from manycl.run.lowering.depth import InDepth, in_depth
 from manycl.run.lowering.merging import RangeTask
 from manycl.run.lowering.partition import Cut, Order, Touches
 from manycl.run.lowering.pipelining import Pipelined, in_turns, overlapped
-from manycl.run.lowering.range_tasks import draft_steps
+from manycl.run.lowering.range_tasks import Drafting, LoweringInput
 from manycl.run.lowering.steps import CHECK, CLEAR, COMBINE, COPY, RANGE, Chunks, Lowered, Room, Step, state_of
 from manycl.run.tiling.limits import stores, too_large
 from manycl.run.tiling.reuse_order import ordered
@@ -44,12 +45,12 @@ def lower(
     plan: Plan | None,
     directory: Directory,
     limits: Mapping[DeviceIndex, int] | None = None,
-    checked: bool = False,
+    contents: HostContents | None = None,
 ) -> Lowered:
     """Return the steps of a plan, or of a graph that is run without one, for the directory's present state. ``limits``:
     the bytes of buffers that devices may hold at a time, for devices that do not hold all of the run
-    (:func:`windows.limited`; None: memory is not considered). ``checked``: as for
-    :func:`~manycl.run.lowering.range_tasks.draft_steps`.
+    (:func:`windows.limited`; None: memory is not considered). ``contents``: as for
+    :class:`~manycl.run.lowering.range_tasks.LoweringInput`.
 
     Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided;
     RunError for a launch that does not fit into such a device's memory, not even in ranges.
@@ -61,18 +62,17 @@ def lower(
         plan, passes = fitted(problem, plan, limits)
         split = split or plan.is_split
     in_parts = problem.graph.parts or (directory.parts and not directory.parts.keys().isdisjoint(problem.graph.buffers))
+    source = LoweringInput(problem, plan, directory, contents, limits or {}, passes)
     if not split and not in_parts:
         lowered = Lowered(problem.graph, plan)
     elif split and plan is not None and plan.movable and not limits:
-        lowered = _Assembly(problem, in_chunks(plan, problem), directory, {}, checked=checked).result()
+        lowered = _Assembly(source._replace(plan=in_chunks(plan, problem))).result()
     elif split and plan is not None and not limits:
         parts = Pipelined(plan, {}) if problem.as_planned else overlapped(problem, plan)
         deep = InDepth(plan) if problem.as_planned else in_depth(problem, parts.plan)
-        lowered = in_turns(
-            _Assembly(problem, deep.plan, directory, {}, deep=deep, checked=checked).result(), parts.turns
-        )
+        lowered = in_turns(_Assembly(source._replace(plan=deep.plan, deep=deep)).result(), parts.turns)
     else:
-        lowered = _Assembly(problem, plan, directory, limits or {}, passes, checked=checked).result()
+        lowered = _Assembly(source).result()
     if limits is None:
         return lowered
     try:
@@ -82,9 +82,7 @@ def lower(
             raise
     # windows of the smallest size may fit
     plan = fitted(problem, given, limits, together=False).plan if given is not None else None
-    return with_room(
-        problem, _Assembly(problem, plan, directory, limits, shared=False, checked=checked).result(), limits
-    )
+    return with_room(problem, _Assembly(source._replace(plan=plan, passes=(), shared=False)).result(), limits)
 
 
 def _is_split(problem: Problem, plan: Plan) -> bool:
@@ -106,28 +104,14 @@ def _is_split(problem: Problem, plan: Plan) -> bool:
 class _Assembly:
     """A plan's range tasks, assembled to a graph: buffers are cut into pieces, and steps put in order."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        plan: Plan | None,
-        directory: Directory,
-        limits: Mapping[DeviceIndex, int],
-        passes: Sequence[TimeTile] = (),
-        shared: bool = True,
-        deep: InDepth | None = None,
-        checked: bool = False,
-    ) -> None:
-        self.limits = limits
-        self.passes = passes
-        self.problem = problem
-        self.graph = problem.graph
-        self.plan = plan
-        self.directory = directory
-        self.of = _by_node(self.graph, plan)
-        drafted = draft_steps(problem, self.of, directory, limits, passes, shared, deep, checked, self._as_wholes())
+    def __init__(self, source: LoweringInput) -> None:
+        self.problem, self.plan, self.directory, _, self.limits, self.passes, *_ = source
+        self.graph = self.problem.graph
+        self.of = _by_node(self.graph, self.plan)
+        drafted = Drafting(source, self.of, self._as_wholes()).result()
         self.drafts, self.temporaries = drafted.of_node, drafted.temporaries
         self.sizes, self.windows = drafted.sizes, drafted.windows
-        self.promised = tuple(drafted.promised)
+        self.promised, self.looked_at = tuple(drafted.promised), tuple(drafted.looked_at)
 
     def _as_wholes(self) -> Set[int]:
         """Return the launches that are cut only so that they can move, and stay in one memory: what each chunk touches
@@ -212,6 +196,7 @@ class _Assembly:
             room=self._room(using),
             chunks=chunks,
             promised=self.promised,
+            looked_at=self.looked_at,
         )
 
     def _chunks(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:

@@ -22,7 +22,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
-from manycl.run.lowering.ranges import launches_of, merge_of
+from manycl.run.lowering.ranges import CopyMerge, launches_of, merge_of
 from manycl.run.lowering.steps import CHECK, CLEAR, COMBINE, COPY, Step
 from manycl.utilities.logs import logger
 
@@ -60,6 +60,11 @@ class DividedNode:
     memories: Sequence[int]
     home: Assignment
     at: int
+
+    @property
+    def on_first(self) -> DividedNode:
+        """The same, merged on the device of the first range."""
+        return replace(self, home=self.ranges[0], at=self.memories[0])
 
     @property
     def elsewhere(self) -> dict[int, Assignment]:
@@ -102,41 +107,58 @@ class MergeSteps:
         return _rounds(before, drafts, after)
 
     def _by_difference(self, cut: DividedNode, keys: set[BufferKey]) -> list[RangeTask]:
-        division, home = cut.division, cut.home
-        ordered = [k for k in division.launch.writes if k in keys]
+        division, launch = cut.division, cut.division.launch
+        checks = not division.promised.isdisjoint(keys)
+        if checks:  # the launch may run again as a whole: where it can, and from the old contents
+            keys = keys.union(launch.reads).intersection(launch.writes)
+            cut = cut if cut.home.device in {a.device for a in cut.ranges} else cut.on_first
+        home, ordered = cut.home, [k for k in launch.writes if k in keys]
         before: list[RangeTask] = []
         partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
-        merges: list[tuple[BufferKey, BufferKey, list[BufferKey], tuple[int, int]]] = []
+        merges: list[CopyMerge] = []
+        restored: list[CopyMerge] = []
         operations = {k: made.operation for k, made in division.operations.items()}
         methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in ordered}
+        told = self._flag(cut, before) if checks else None
         for k in ordered:
             extent, method = division.extent(k), methods[k]
-            old = [] if k in operations else [self._temporary(k)]  # else copies begin with neutral elements
+            old = [self._temporary(k)] if checks or k not in operations else []
             for same in old:
                 before += self._cleared(cut, k, extent, method)
                 before.append(self._copied(cut, home, k, same, extent, method))
+                if checks:
+                    restored.append(CopyMerge(k, k, same, [k], extent))
             for m, a in cut.elsewhere.items():
                 copy = partial[m][k] = self._temporary(k)
-                if old:
+                if k not in operations:
                     before.append(self._copied(cut, a, k, copy, extent, method))
-                else:
+                else:  # copies begin with neutral elements
                     changed = union(x[k].writes for x, at in zip(cut.found, cut.memories, strict=True) if at == m)
                     extent = (changed or Region.span(*division.extent(k))).hull
                     before.append(self._filled(cut, a, copy, merge_of(division, k).neutral, *extent, method))
-                merges.append((k, copy, old, extent))
+                merges.append(CopyMerge(k, k, copy, old if k not in operations else [], extent))
         method = ", ".join(dict.fromkeys(methods[k] for k in ordered))
         drafts = self._ranges(cut, method, partial)
-        told = self._flag(cut, before) if division.promised.intersection(keys) else None
-        after = [self._merged(cut, k, k, copy, old, told, extent, methods[k]) for k, copy, old, extent in merges]
+        after = [self._merged(cut, of, told if of.old else None, methods[of.key]) for of in (*merges, *restored)]
         if told is not None:
-            after.append(self._looked_at(cut, told, {}, _conflict))
+            after += [self._undivided(cut, told), self._looked_at(cut, told, {}, _conflict)]
         return _rounds(before, drafts, after)
+
+    def _undivided(self, cut: DividedNode, told: BufferKey) -> RangeTask:
+        """Return the task that runs the launch as a whole if the flag ``told`` is set."""
+        found = [of.access(a.range) for of, a in zip(cut.divisions, cut.ranges, strict=True)]
+        touched = {
+            k: Access(union(x[k].reads for x in found), union(x[k].writes for x in found), False) for k in found[0]
+        }
+        touched[told] = Access(Region.span(0, _FLAG.itemsize), NOTHING, False)
+        step = Step(cut.node, CHECK, method=Reduction.DIFFERENCE.words())
+        return RangeTask(step, launches_of(cut.division).guarded(told), cut.home.device, cut.home.queue, touched)
 
     def _compared(self, cut: DividedNode, task: Launch) -> list[RangeTask]:
         """Return the tasks of a launch whose work-groups are promised to be apart, when that is checked: on one device,
         ranges run on copies of all that the launch writes, the copies are merged, and the undivided launch is run. What
         it leaves is the result, and is compared."""
-        cut = replace(cut, home=cut.ranges[0])
+        cut = cut.on_first
         division, home, method = cut.division, cut.home, Reduction.DIFFERENCE.words()
         before: list[RangeTask] = []
         merged: dict[BufferKey, tuple[BufferKey, tuple[int, int]]] = {}
@@ -162,32 +184,22 @@ class MergeSteps:
         for k, (target, extent) in merged.items():
             old, flag = ([], None) if k in division.operations else ([k], told)
             for of in copies.values():
-                after.append(self._merged(cut, k, target, of[k], old, flag, extent, method))
+                after.append(self._merged(cut, CopyMerge(k, target, of[k], old, extent), flag, method))
         whole = run_as(task, home.version) if task.versions else task
         after.append(RangeTask(check, whole, home.device, home.queue, access_of(whole, self.sizes)))
         after.append(self._looked_at(cut, told, merged, _difference))
         return [replace(draft, round=number) for number, draft in enumerate([*before, *after])]
 
-    def _merged(
-        self,
-        cut: DividedNode,
-        key: BufferKey,
-        target: BufferKey,
-        copy: BufferKey,
-        old: Sequence[BufferKey],
-        told: BufferKey | None,
-        extent: tuple[int, int],
-        method: str,
-    ) -> RangeTask:
-        """Return a task that does to ``target`` what was done to a copy of buffer ``key``, and sets the flag ``told``
-        where both were changed."""
-        everything = Region.span(*extent)
+    def _merged(self, cut: DividedNode, of: CopyMerge, told: BufferKey | None, method: str) -> RangeTask:
+        """Return a task that merges a copy, and sets the flag ``told`` where it and the target were changed."""
+        everything = Region.span(*of.extent)
         read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)
-        touched = {**dict.fromkeys((copy, *old), read), target: written}
-        flags = [told] if told is not None and key in cut.division.promised else []
+        touched = {**dict.fromkeys((of.copy, *of.old), read), of.target: written}
+        is_told = of.key in cut.division.promised or of.target in of.old  # (this is where it is restored)
+        flags = [told] if told is not None and is_told else []
         for flag in flags:
             touched[flag] = Access(Region.span(0, _FLAG.itemsize), Region.span(0, _FLAG.itemsize), False)
-        merge = launches_of(cut.division).difference(key, target, copy, old, flags, extent)
+        merge = launches_of(cut.division).difference(of, flags)
         return RangeTask(Step(cut.node, COMBINE, method=method), merge, cut.home.device, cut.home.queue, touched)
 
     def _flag(self, cut: DividedNode, before: list[RangeTask]) -> BufferKey:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
@@ -19,12 +20,14 @@ from manycl.graph.reduction import Promised, Reduction
 from manycl.graph.versions.versions import preferred, run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
+from manycl.run.data.contents import HostContents, LookedAt
 from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.depth import IN_DEPTH, DeepCopy, InDepth, Place
+from manycl.run.lowering.index_arrays import narrow
 from manycl.run.lowering.merging import DividedNode, MergeSteps, RangeTask
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import COMBINE, COPY, RANGE, Step
@@ -38,12 +41,13 @@ class Drafted:
     """The range tasks of a run. ``of_node``: those of each node, in the order of their rounds; the same object for
     nodes that run alike (its steps name the first of these nodes). ``temporaries``: buffers that only this run needs.
     ``sizes``: bytes of all buffers by key, temporaries included.
-    ``promised``: the promises that it relies on."""
+    ``promised``, ``looked_at``: the promises and contents that it relies on."""
 
     of_node: Sequence[Sequence[RangeTask]]
     temporaries: Sequence[Buffer]
     sizes: Mapping[BufferKey, int]
     promised: Sequence[Promised] = ()
+    looked_at: Sequence[LookedAt] = ()
 
     @property
     def windows(self) -> dict[BufferKey, Window]:
@@ -52,51 +56,37 @@ class Drafted:
         return {w.key: w for drafts in different for d in drafts for w in d.windows.values()}
 
 
-def draft_steps(  # noqa: PLR0913 (all that steps depend on)
-    problem: Problem,
-    of: Sequence[Sequence[Assignment]],
-    directory: Directory,
-    limits: Container[DeviceIndex],
-    passes: Sequence[TimeTile] = (),
-    shared: bool = True,
-    deep: InDepth | None = None,
-    checked: bool = False,
-    as_wholes: Container[int] = (),
-) -> Drafted:
-    """Return the range tasks of all nodes. ``of``: a plan's assignments by node (none: devices are chosen during the
-    run). ``limits``: the devices on which ranges work on windows. ``passes``: the time tiles, whose ranges run in
-    columns, one after another. ``shared``: as for :class:`windows.Windows`. ``deep``: the launches that run in depth.
-    ``as_wholes``: divided nodes of which each range counts as touching all that the node does. ``checked``: launches
-    that are divided by a promise which has not been checked are compared with their ranges.
+class LoweringInput(NamedTuple):
+    """What range tasks are made of. ``plan``: None where devices are chosen during the run; ``directory``: its present
+    state counts. ``contents``: those of buffers as the run begins, which may decide what is read (None: the steps are
+    only foreseen); then launches that are divided by a promise which has not been checked are compared with their
+    ranges, too. ``limits``: the bytes of buffers that devices may hold at a time whose ranges work on windows;
+    ``shared``: as for :class:`windows.Windows`. ``passes``: the time tiles, whose ranges run in columns, one after
+    another. ``deep``: the launches that run in depth."""
 
-    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided.
-    """
-    return _Drafting(problem, of, directory, limits, passes, shared, deep, checked, as_wholes).result()
+    problem: Problem
+    plan: Plan | None
+    directory: Directory
+    contents: HostContents | None
+    limits: Mapping[DeviceIndex, int]
+    passes: Sequence[TimeTile] = ()
+    shared: bool = True
+    deep: InDepth | None = None
 
 
-class _Drafting(MergeSteps):
-    def __init__(  # noqa: PLR0913
-        self,
-        problem: Problem,
-        of: Sequence[Sequence[Assignment]],
-        directory: Directory,
-        limits: Container[DeviceIndex],
-        passes: Sequence[TimeTile],
-        shared: bool,
-        deep: InDepth | None,
-        checked: bool,
-        as_wholes: Container[int],
-    ) -> None:
-        self.deep, self.checked, self._as_wholes = deep, checked, as_wholes
+class Drafting(MergeSteps):
+    """Makes the range tasks of all nodes (``result``). ``of``: the plan's assignments by node. ``as_wholes``: divided
+    nodes of which each range counts as touching all that the node does."""
+
+    def __init__(self, source: LoweringInput, of: Sequence[Sequence[Assignment]], as_wholes: Container[int]) -> None:
+        self.problem, _, self.directory, self.contents, self.limits, passes, shared, self.deep = source
+        directory, self.graph = source.directory, source.problem.graph
+        self.of, self._as_wholes = of, as_wholes
         self._own: dict[tuple[object, ...], BufferKey] = {}  # what devices in depth have of their own
-        self.problem = problem
-        self.graph = problem.graph
-        self.of = of
-        self.directory = directory
-        self.limits = limits
         self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
         self.temporaries: list[Buffer] = []
         self.promised: list[Promised] = []
+        self.looked_at: list[LookedAt] = []
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
         self.columns = Columns(self.graph, passes)
@@ -131,6 +121,8 @@ class _Drafting(MergeSteps):
         return self._may[known]
 
     def result(self) -> Drafted:
+        """Return them. Raises PolicyError for a plan that does not run every work-group once, or divides a launch that
+        cannot be divided."""
         of_node: list[list[RangeTask]] = []
         defining: set[int] = set()  # ids of range tasks whose writes have been added to `defined`
         for node, task in enumerate(self.graph.nodes):
@@ -153,7 +145,7 @@ class _Drafting(MergeSteps):
                 self.defined[key] = union((self.defined.get(key, NOTHING), *regions))
             of_node.append(drafts)
             defining.add(id(drafts))
-        return Drafted(of_node, self.temporaries, self.sizes, self.promised)
+        return Drafted(of_node, self.temporaries, self.sizes, self.promised, self.looked_at)
 
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
         """Return the ranges of a launch in a time tile. Each one is taken to touch all that its column touches of its
@@ -242,6 +234,9 @@ class _Drafting(MergeSteps):
             if isinstance(division, Division):
                 division.expect([a.range for a in ranges])
             found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
+            if self.contents is not None and all(of is division for of in divisions):
+                asked = division, [a.range for a in ranges], found, memories
+                self.looked_at += narrow(self.contents, self.problem, self.directory, *asked)
         cut = DividedNode(node, division, divisions, ranges, found, memories, home, self._memory(home))
         if any(of is not division for of in divisions):
             different = list({id(of): of for of in divisions}.values())
@@ -251,7 +246,7 @@ class _Drafting(MergeSteps):
         if division.proof is not None:
             promised = Promised.of(division.proof, division.launch)
             self.promised.append(promised)
-            if self.checked and not promised.is_kept and isinstance(task, Launch):
+            if self.contents is not None and not promised.is_kept and isinstance(task, Launch):
                 return self._compared(cut, task)
         forget_unread(found, division.operations)
         shared = {key for key in task.writes if clash(key, found, memories)}

@@ -190,31 +190,43 @@ class RangeLaunches:
     def _parsed(self, sub: SubKernel) -> ProgramFacts:
         return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
 
-    def difference(
-        self,
-        key: BufferKey,
-        target: BufferKey,
-        partial: BufferKey,
-        old: Sequence[BufferKey],
-        told: Sequence[BufferKey],
-        extent: tuple[int, int],
-    ) -> Launch:
-        """Return a launch that does to some bytes of ``target``, ``extent``, what was done to the copy ``partial`` of
-        buffer ``key``. ``old``: the buffer, if any, that has the contents of both before that (else the copy had
-        neutral elements). ``told``: the buffer, if any, whose integer is set where both were changed."""
-        division, merge = self.division, merge_of(self.division, key)
-        low, high = extent
+    def guarded(self, told: BufferKey) -> Launch:
+        """Return the launch, undivided, that does nothing unless the integer in buffer ``told`` is set."""
+        division, launch = self.division, self.division.launch
+        program = self._parsed(division.guarded)
+        name, local = f"{launch.name} undivided", launch.local_size if division.own_groups else None
+        kernel, args = program.kernels[launch.kernel.name], (*launch.args, BufferArg(told))
+        return _part(launch, name, program, kernel, launch.global_size, local, args, launch.global_offset)
+
+    def difference(self, of: CopyMerge, told: Sequence[BufferKey]) -> Launch:
+        """Return a launch that merges a copy. ``told``: the buffer, if any, whose integer is set where both were
+        changed; if ``old`` is the target, the copy has the old contents itself, which come back if that is set."""
+        division, merge = self.division, merge_of(self.division, of.key, of.target in of.old)
+        low, high = of.extent
         nbytes = high - low
-        buffers = map(BufferArg, (target, partial, *old))
+        buffers = map(BufferArg, (of.target, of.copy, *of.old))
         args: tuple[Argument, ...] = *buffers, _ulong(low), _ulong(nbytes), *map(BufferArg, told)
         name = f"merge {division.launch.name} ({merge.operation})"
         return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
 
 
-def merge_of(division: Division, key: BufferKey) -> DifferenceMerge:
-    """Return how copies of a buffer that a divided launch writes are merged."""
+class CopyMerge(NamedTuple):
+    """The merging of the ``copy`` of a buffer: to the bytes ``extent`` of ``target`` is done what was done to them.
+    ``old``: the buffer, if any, that has the contents of both before that (else the copy had neutral elements)."""
+
+    key: BufferKey
+    target: BufferKey
+    copy: BufferKey
+    old: Sequence[BufferKey]
+    extent: tuple[int, int]
+
+
+def merge_of(division: Division, key: BufferKey, is_restored: bool = False) -> DifferenceMerge:
+    """Return how copies of a buffer that a divided launch writes are merged, or it is restored."""
     from manycl.analysis.texts.difference import UNITS, difference_merge  # few programs need it
 
+    if is_restored:
+        return difference_merge("restore")
     if key in division.promised:
         return difference_merge("checked", UNITS[division.unit(key)])
     return difference_merge(*division.operations.get(key, Atomic("copy", "uchar")))
@@ -251,15 +263,7 @@ class SourcelessLaunches(HostRangeLaunches):
     def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
         return self._named(f"merge {self.division.launch.name} {groups}")
 
-    def difference(
-        self,
-        key: BufferKey,
-        target: BufferKey,
-        partial: BufferKey,
-        old: Sequence[BufferKey],
-        told: Sequence[BufferKey],
-        extent: tuple[int, int],
-    ) -> Launch:
+    def difference(self, of: CopyMerge, told: Sequence[BufferKey]) -> Launch:
         return self._named(f"merge {self.division.launch.name} (copy)")
 
     def _named(self, name: str) -> Launch:

@@ -16,6 +16,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.rescheduling import Extent
 from manycl.region import Region
 from manycl.run.data.coherence import Directory, Lies, ValidRegion, lie_in
+from manycl.run.data.contents import LookedAt
 
 RANGE, COPY, CLEAR, COMBINE, CHECK = "range", "copy", "clear", "merge", "check"
 """The roles of steps that are not whole nodes."""
@@ -178,6 +179,8 @@ class Lowered:
     chunks: Mapping[int, Chunks] = field(default_factory=dict)
     promised: tuple[Promised, ...] = ()
     """The promises that the steps rely on."""
+    looked_at: tuple[LookedAt, ...] = ()
+    """The contents by which they were made."""
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """The results of ``Directory.close`` when this ran before."""
     lies: Lies = field(default_factory=dict, compare=False, repr=False)
@@ -210,7 +213,9 @@ class Lowered:
 
     def fits(self, directory: Directory) -> bool:
         """Return whether the steps would be the same in the directory's present state."""
-        if not all(promise.is_current for promise in self.promised):
+        if self.promised and not all(promise.is_current for promise in self.promised):
+            return False
+        if not all([array.is_current(directory) for array in self.looked_at]):  # noqa: C419 (each notes what has changed)
             return False
         for key, (along, where) in self.state.items():
             parts = directory.parts.get(key, ())

@@ -28,7 +28,7 @@ from manycl.errors import ManyclError
 from manycl.reservations.ear import Ear, sweep
 from manycl.reservations.identity import process, under
 from manycl.reservations.records import Reservation, Resources, held_by_others, in_force, unexpired
-from manycl.reservations.register import reservations
+from manycl.reservations.register import LOOK_AGAIN, reservations
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves
 from manycl.utilities.logs import logger
 from manycl.utilities.prompt import TURN, ShortTurns, be_prompt, be_punctual
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from manycl.run.session.device_set import DeviceSet
 
 log = logger(__name__)
-LOOK_AGAIN = 0.05
-"""The seconds between two looks of a listener while something is reserved: processes that are killed cannot report
-it."""
 SOONEST, LATEST = 5e-5, 5e-4
 """The least and the most seconds between two looks whether a device that is to be left has ended what it had."""
 OF_WAIT = 1 / 4

@@ -18,6 +18,7 @@ from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import are_of_a_kind
 from manycl.plan.rescheduling import Rescheduler
+from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import Done, Report, Run
 from manycl.run.commands.command_graph import KernelEnds
 from manycl.run.commands.transfers import Subject
@@ -30,8 +31,6 @@ WORK = 50e-3
 TIMES = 2.0
 """The factor by which each of a device's last kernels has to take longer than predicted. A device that was a straggler
 before has become faster again if each takes less than the reciprocal."""
-GAIN = 0.2
-"""The least part of the rest of the run that planning it anew has to gain."""
 
 
 class StragglerDetection:
@@ -89,7 +88,7 @@ class StragglerDetection:
         names = [d.name for d in self._problem.machine.devices]
         devices = (f"{names[d]} takes {f:.3g} times as long as foreseen" for d, f in factors.items() if self._lags(d))
         count = max(len(self._last(d)[0]) for d in factors if self._lags(d))
-        gained = f"{100 * gain:.0f} % of what is left to gain, at least {100 * GAIN:.0f} %"
+        gained = f"{100 * gain:.0f} % of what is left to gain, at least {100 * PLANNING.gain:.0f} %"
         return f"{', '.join(devices)} ({count} kernels in a row beyond {TIMES:g} times, and {gained})"
 
     def _last(self, device: DeviceIndex) -> tuple[list[float], bool]:

@@ -26,10 +26,8 @@ from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.lowering.steps import RANGE
+from manycl.utilities.kept import ENOUGH
 from manycl.utilities.unforeseen import told
-
-UNLEARNED = 4
-"""Results that are kept until something is planned; older ones are dropped unread."""
 
 
 class MeasuredRun(Protocol):
@@ -52,7 +50,7 @@ class Models:
         self.links = ObservedLinks()
         self.history = self._store.history() if self._store is not None else History()
         # reading thousands of times out costs more than running again
-        self.unlearned: deque[MeasuredRun] = deque(maxlen=UNLEARNED)
+        self.unlearned: deque[MeasuredRun] = deque(maxlen=ENOUGH)
         """Runs to learn from when something is planned."""
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)

@@ -32,18 +32,20 @@ class Asked(NamedTuple):
     name: str
 
 
-def asked(
-    devices: DeviceSet,
-    data: SessionData,
-    graph: Graph,
-    policy: str | Policy | Plan | None,
-    queues: Mapping[str, int] | None,
-    options: Mapping[str, str] | None,
-    repeated: int,
-    rival: bool,
-) -> Asked:
-    """Return the problem and policy for arguments of :meth:`Session.run`. Raises PolicyError for an unknown policy or
-    option."""
+class RunRequest(NamedTuple):
+    """How a graph is to be run: arguments of :meth:`Session.run`, and ``rival`` as of
+    :class:`manycl.plan.problem.Problem`."""
+
+    policy: str | Policy | Plan | None
+    queues: Mapping[str, int] | None
+    options: Mapping[str, str] | None
+    repeated: int
+    rival: bool
+
+
+def asked(devices: DeviceSet, data: SessionData, graph: Graph, wanted: RunRequest) -> Asked:
+    """Return the problem and policy for a graph. Raises PolicyError for an unknown policy or option."""
+    policy, queues, options, repeated, rival = wanted
     if isinstance(policy, Plan):
         problem = replace(problem_of(devices, data, graph), repeated=repeated)
         policy = fitted(policy, graph)

@@ -43,7 +43,7 @@ from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
 from manycl.run.session.device_set import DeviceSet, Profile
 from manycl.run.session.models import Models
-from manycl.run.session.problem_builder import asked, estimates_of, problem_of
+from manycl.run.session.problem_builder import RunRequest, asked, estimates_of, problem_of
 from manycl.run.session.session_data import SessionData
 from manycl.utilities.interrupts import Uninterrupted, interruptible, is_failing
 from manycl.utilities.logs import logger
@@ -226,7 +226,8 @@ class Session:
                 if devices.events.away or not devices.machine.devices:
                     await_devices(devices)
                 watch = EventMonitor(devices.events, devices.machine, devices.used)
-                problem, chosen, name = asked(devices, self.data, graph, policy, queues, options, repeated, trial.rival)
+                wanted = RunRequest(policy, queues, options, repeated, trial.rival)
+                problem, chosen, name = asked(devices, self.data, graph, wanted)
                 play = partial(
                     execute,
                     problem,
@@ -243,23 +244,14 @@ class Session:
             return result
 
     def plan_ahead(
-        self,
-        graph: Graph,
-        policy: str | Policy | Plan | None,
-        queues: Mapping[str, int] | None,
-        options: Mapping[str, str] | None,
-        repeated: int,
-        rival: bool,
-        directory: Directory,
-        then: Callable[[Plan | None], None],
+        self, graph: Graph, wanted: RunRequest, directory: Directory, then: Callable[[Plan | None], None]
     ) -> None:
         """Plan a graph in the background, for buffers that are valid where ``directory`` says, which is not changed any
-        more. ``then`` gets the plan (None: there is none), in another thread. For the rest, see
-        :func:`manycl.run.session.problem_builder.asked`."""
+        more. ``then`` gets the plan (None: there is none), in another thread."""
         data = copy(self.data)
         data.directory = directory
         with self.devices.lock:
-            problem, chosen, _ = asked(self.devices, data, graph, policy, queues, options, repeated, rival)
+            problem, chosen, _ = asked(self.devices, data, graph, wanted)
         self.models.looking.plan(problem, chosen, partial(_prepare_ahead, self.devices, data, problem), then)
 
     def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
@@ -284,6 +276,8 @@ class Session:
     def _attempt(self, graph: Graph, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph by ``play``, with all that surrounds a run. Return None where nothing was played, or where a
         device was found to be lost before anything had begun, and is left out now."""
+        for key in [key for key in self.directory.unchanged if key in graph.last_writers]:
+            del self.directory.unchanged[key]
         lost = [key for key in graph.buffers if key in self.directory.lost] if self.directory.lost else []
         written = self._written(graph, lost) if lost else {}
         try:

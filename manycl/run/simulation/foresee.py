@@ -4,7 +4,7 @@ on real devices. The times are those of the simulation."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from manycl.errors import PolicyError, RunError
@@ -23,7 +23,7 @@ from manycl.run.lowering.depth import IN_DEPTH
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
-from manycl.run.simulation.simulator import NO_HOST_TIMES, SimBackend
+from manycl.run.simulation.simulator import SimBackend
 from manycl.run.tiling.limits import limited
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
@@ -83,15 +83,14 @@ def foresee(
     directory: Directory | None = None,
     *,
     name: str = "",
-    host_seconds: Mapping[int, float] = NO_HOST_TIMES,
     disturbance: Disturbance = UNDISTURBED,
     estimates: Callable[[Problem, Lowered], StepEstimates] = StepEstimates,
 ) -> Trace:
     """Return the trace, of kind ``simulation``.
 
     ``directory``: where buffers are valid (None: where the problem says); it is brought up to date. ``name``: of
-    the policy. ``host_seconds[n]``: how long host function n takes, which is not called. ``disturbance``: what the
-    estimates do not know; for a node it holds for all its ranges. ``estimates``: makes the estimates of steps.
+    the policy. ``disturbance``: what the estimates do not know; for a node it holds for all its ranges. ``estimates``:
+    makes the estimates of steps. Host functions are not called.
 
     Raises PolicyError for a plan that divides a launch that cannot be divided, and for a problem some of whose nodes
     are fixed; for a problem that spills, RunError for a launch that does not fit into a memory; RunFailure for a fault.
@@ -102,11 +101,9 @@ def foresee(
     plan = planned(problem, policy)
     limits = limited(problem, plan) if problem.spills and plan is not None else None
     lowered = lower(problem, plan, directory, limits)
-    of = range(len(lowered.graph))
     backend = SimBackend(
         problem.machine,
         estimates(problem, lowered),
-        host_seconds={i: host_seconds.get(lowered.step(i).node, 0.0) for i in of} if host_seconds else host_seconds,
         report_latency=problem.handover,
         start=problem.not_before,
         disturbance=_of_steps(disturbance, lowered),

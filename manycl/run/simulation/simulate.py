@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -16,27 +15,22 @@ from manycl.plan.verification.verify import verify
 from manycl.run.engine.asking_policies import otherwise, planned
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
 from manycl.run.simulation.foresee import foresee, with_times
-from manycl.run.simulation.simulator import NO_HOST_TIMES
 from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 
 
 def simulate(
-    problem: Problem,
-    policy: str | StaticPolicy | DynamicPolicy | Plan,
-    *,
-    host_seconds: Mapping[int, float] = NO_HOST_TIMES,
-    disturbance: Disturbance = UNDISTURBED,
+    problem: Problem, policy: str | StaticPolicy | DynamicPolicy | Plan, *, disturbance: Disturbance = UNDISTURBED
 ) -> Trace:
     """Run a problem's graph on a simulated machine by the real engine, with any policy. Return the trace, of kind
     ``simulation``.
 
     Times are the problem's estimates; a dependence between two devices costs ``problem.handover`` seconds more.
-    ``host_seconds``, ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`.
+    ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     chosen = fitted(chosen, problem.graph) if isinstance(chosen, Plan) else chosen
     name = policy if isinstance(policy, str) else chosen.policy if isinstance(chosen, Plan) else type(chosen).__name__
-    return foresee(problem, chosen, name=name, host_seconds=host_seconds, disturbance=disturbance)
+    return foresee(problem, chosen, name=name, disturbance=disturbance)
 
 
 def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> Plan:

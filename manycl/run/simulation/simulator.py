@@ -64,9 +64,6 @@ class VirtualClock:
         self._now = when
 
 
-NO_HOST_TIMES: Mapping[int, float] = {}
-
-
 @dataclass(slots=True)
 class _Started:
     """A command under way."""
@@ -102,9 +99,8 @@ class SimRecord:
 class SimBackend:
     """A back end that simulates a machine.
 
-    ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``report_latency``:
-    seconds from an end to its report. ``start``: the clock's first reading in seconds. ``disturbance``: what the
-    estimates do not know.
+    Host tasks take no time, and their functions are not called. ``report_latency``: seconds from an end to its report.
+    ``start``: the clock's first reading in seconds. ``disturbance``: what the estimates do not know.
     """
 
     def __init__(
@@ -112,14 +108,12 @@ class SimBackend:
         machine: Machine,
         estimates: Estimates,
         *,
-        host_seconds: Mapping[int, float] = NO_HOST_TIMES,
         report_latency: float = 0.0,
         start: float = 0.0,
         disturbance: Disturbance = UNDISTURBED,
     ) -> None:
         self.machine = machine
         self._estimates = estimates
-        self._host_seconds = host_seconds
         self._disturbance = disturbance
         self._latency = report_latency
         self._start = start
@@ -350,7 +344,7 @@ class SimBackend:
     def _cost(self, command: Queued) -> tuple[float, float]:
         """Return the seconds of a command when alone, and its share of the device."""
         if isinstance(command, HostCall):
-            return self._host_seconds.get(command.token, 0.0), 0.0
+            return 0.0, 0.0
         device = self.machine.devices[command.device]
         if isinstance(command, Run):
             launch = command.task or self._graph.nodes[command.token]

@@ -17,6 +17,7 @@ from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import SHORTEST
 from manycl.run.engine.trial import LOSING
+from manycl.utilities.kept import ENOUGH
 
 WORTH = 1e-3
 """Seconds of a run below which neither a plan nor the examination of its end gains anything: by a kept plan, one launch
@@ -24,8 +25,6 @@ that computes nothing takes 0.6 to 0.8 ms on two parts of a processor."""
 LONG = 1e-2
 """Seconds of a run from which planning takes little beside it, and plans make copies in case that a device is lost; our
 own choice."""
-NEWS = 4
-"""The number of new graphs in a row after which more are expected; our own choice."""
 TRIALS = 2
 """The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
 RECENT = 5
@@ -245,8 +244,8 @@ def _unknown(facts: Facts) -> Decision:
     if facts.policy == "auto":
         if facts.gpu is not None:
             return _eager("nothing is known of it: it goes to the first GPU", facts.gpu)
-        are_short = len(facts.fresh) >= NEWS and all(
-            seconds < (LONG if commands == 1 else WORTH) for seconds, commands in facts.fresh[-NEWS:]
+        are_short = len(facts.fresh) >= ENOUGH and all(
+            seconds < (LONG if commands == 1 else WORTH) for seconds, commands in facts.fresh[-ENOUGH:]
         )  # (a plan of one command only says which device has it)
         if are_short and facts.fastest is not None:
             return _eager("new graphs were short, each time", facts.fastest)

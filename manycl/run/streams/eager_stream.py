@@ -403,6 +403,7 @@ def begun(devices: DeviceSet, data: SessionData, learning: bool, why: Decision) 
             devices.check_open()
             data.buffers.collect()
             devices.use_clocks(learning)
+            data.directory.unchanged.clear()  # (what its commands write, nobody notes)
             devices.stream = stream = EagerStream(devices, data, why)
             return stream
     finally:

@@ -66,20 +66,22 @@ def test_no_memory_that_is_too_small_is_kept_to(seed: int) -> None:
 
 
 def test_what_leaves_for_certain_is_not_kept_to() -> None:
-    """Each buffer of each launch of the corpus a little too small: what isl is certain of, intervals must not deny."""
+    """Each buffer of each launch of the corpus a little too small: what isl is certain of, intervals must not deny. It
+    is asked where they do: that takes milliseconds each time."""
     refused = 0
     for case in CASES:
         program = parse_program(case.source, options=case.options)
         enclosure = service.enclosed(program, case.name)
-        for ndrange in case.launches:
-            known = launch_of(ndrange)
+        for ndrange in case.launches if enclosure is not None else ():
+            known, facts = launch_of(ndrange), program.kernels[case.name]
             for index, nbytes in known.sizes.items():
                 small = replace(known, sizes={**known.sizes, index: nbytes // 2})
-                if small.same or small.overlapping or not launched(program, case.name, small).outside:
+                if small.same or small.overlapping:
                     continue
-                refused += 1
-                facts = program.kernels[case.name]
-                assert enclosure is None or not keeps(enclosure, facts, small, small.sizes), (case.name, ndrange, index)
+                if keeps(enclosure, facts, small, small.sizes):
+                    assert not launched(program, case.name, small).outside, (case.name, ndrange, index)
+                else:
+                    refused += 1
     assert refused > 500
 
 

@@ -31,6 +31,7 @@ MERGES = (
         for how in ("copy", "checked")
         for element in ("uchar", "ushort", "uint", "ulong")
     ),
+    difference_merge("restore"),
     *(difference_merge(operation, element) for operation in TOGETHER for element in ("int", "uint", "long", "ulong")),
 )
 
@@ -124,6 +125,14 @@ def test_elements_that_both_changed_to_different_values_are_told(name: str, elem
 
 
 @pytest.mark.parametrize("name", DEVICES)
+def test_old_contents_come_back_where_the_flag_is_set(name: str) -> None:
+    dst, src = (np.random.default_rng(n).integers(0, 256, 41, np.uint8) for n in range(2))
+    for flag, expected in ((0, dst), (1, src)):
+        told = np.full(1, flag, np.uint32)
+        assert np.array_equal(run(name, difference_merge("restore"), [dst, src, dst], 41, told=told), expected)
+
+
+@pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("count", [0, 1, 5, 16, 21, 48, 50])
 def test_what_lies_behind_is_left_alone(name: str, count: int) -> None:
     random = np.random.default_rng(count)
@@ -165,4 +174,4 @@ def test_what_cannot_be_merged() -> None:
         difference_merge("add", "uchar")
     with pytest.raises(ValueError, match="float cannot"):
         difference_merge("copy", "float")
-    assert set(OPERATIONS) == {"copy", "checked", *TOGETHER}
+    assert set(OPERATIONS) == {"copy", "checked", "restore", *TOGETHER}

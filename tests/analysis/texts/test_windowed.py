@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from manycl.analysis import parse_program
-from manycl.analysis.service import windowed_kernel
+from manycl.analysis.service import guarded_kernel, windowed_kernel
 from manycl.analysis.texts.rewrite import SubKernel
 from tests.analysis import truth
 from tests.analysis.corpus_case import Case, Local, Same
@@ -141,3 +141,4 @@ def test_what_may_be_moved() -> None:
     assert sub.windows == (0, 4)
     called = "kernel void k(global int *a) { a[0] = 1; } kernel void other(global int *a) { k(a); }"
     assert windowed_kernel(parse_program(called), "k").reason == "other calls it"
+    assert guarded_kernel(parse_program(called), "k").reason == "other calls it"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.api import waits
+from manycl.api import running
 from manycl.errors import ManyclError, ResultError, RunError
 from tests.api.queues.event_cases import PATIENCE, PROGRAM, SIZES, STATUS, Gate, N
 from tests.drivers.failing import failing
@@ -113,7 +113,7 @@ def test_times_can_be_wanted_later() -> None:
 
 
 def test_a_stream_does_not_go_on_for_ever(single: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "HORIZON", 8)
+    monkeypatch.setattr(running, "HORIZON", 8)
     a, longest = single.zeros(N, np.int32), 0
     event = PROGRAM.inc(single, *SIZES, a)
     for _ in range(40):

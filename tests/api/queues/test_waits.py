@@ -87,13 +87,13 @@ def test_what_is_asked_for_comes_behind_what_was_given(monkeypatch: pytest.Monke
     with mc.Queue("cpu/2#0", profile=True) as queue:
         a, b, c = (queue.array(np.full(N, n, np.int32)) for n in (1, 2, 3))
         fetched: list[int] = []
-        fetch = queue.session.backend.fetch
+        move = queue.session.backend.move
 
         def noted(key: Any, *rest: Any, **more: Any) -> None:
             fetched.append(key)
-            fetch(key, *rest, **more)
+            move(key, *rest, **more)
 
-        monkeypatch.setattr(queue.session.backend, "fetch", noted)
+        monkeypatch.setattr(queue.session.backend, "move", noted)
         for n in range(3):
             PROGRAM.add(queue, *SIZES, a, b)
             PROGRAM.inc(queue, *SIZES, a)

@@ -37,7 +37,7 @@ class Skewed(Adaptive):
 @pytest.fixture(scope="module")
 def queues() -> Iterator[Callable[[str], tuple[mc.Queue, mc.Queue]]]:
     """Of three devices, and of one of them, by which they are: they are opened once."""
-    options = {"first": "uniform", "method": "fixed_point"}
+    options = {"first": "uniform"}
     with ExitStack() as stack:
 
         @cache

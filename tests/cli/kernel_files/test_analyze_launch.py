@@ -290,7 +290,7 @@ def test_a_picture_is_written(kind: str, file: str, tmp_path: Path, capsys: pyte
         ("mm --global 8,8 --local 4,4", "argument n (int) of kernel mm needs a value\n  hint: --arg n=1024"),
         ("mm --global 8,8 --local 4,4 --arg m=8", "has no argument 'm'"),
         ("mm --global 8,8 --local 4,4 --arg n=many", "--arg n=many: "),
-        ("mm --global 8,8 --local 4,4 --arg n=4294967296", "--arg n=4294967296 does not fit int"),
+        ("mm --global 8,8 --local 4,4 --arg n=4294967296", "--arg n=4294967296: argument 3 (n) is out of range"),
         ("mm --global 8,8 --local 4,4 --arg n=8 --arg a=0", "a buffer has at least one element"),
         ("mm --global 8,8 --local 4,4 --arg n=8 --arg a=q", "hint: a number of elements, or bytes with a unit"),
         ("mm --global 8,8 --local 4,4 --arg n=8 --arg a=a", "they are the same buffer anyway"),
@@ -300,9 +300,9 @@ def test_a_picture_is_written(kind: str, file: str, tmp_path: Path, capsys: pyte
         ("mm --global 8,8 --local 4,4 --arg n=8 --picture a.gif", "expected a file that ends in .png, .svg or .pdf"),
         ("mm --global 8,8 --local 4,4 --arg n=8 --picture no/a.png", "there is no folder"),
         ("fixed --global 8 --local 4 --arg by=1", "kernel fixed requires work-groups of 8\n  hint: --local 8"),
-        ("count --global 8 --local 4 --arg at=1", "--arg at=1: uint2 takes 2 values, not 1"),
-        ("count --global 8 --local 4 --arg at=1,2 --arg p=00", "pair has 8 bytes, not 1"),
-        ("count --global 8 --local 4 --arg at=1,2 --arg p=z", "pair is given as bytes in hexadecimal"),
+        ("count --global 8 --local 4 --arg at=1", "(at) needs 2 numbers, got [1]"),
+        ("count --global 8 --local 4 --arg at=1,2 --arg p=00", "(p) has 8 bytes, got 1"),
+        ("count --global 8 --local 4 --arg at=1,2 --arg p=z", "hint: bytes in hexadecimal"),
         (
             "count --global 8 --local 4 --arg at=1,2",
             "the size of bins does not follow from the other sizes: contents of s read in line 12\n"

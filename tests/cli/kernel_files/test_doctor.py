@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+
+from manycl.cli import main
 
 SOURCE = """
 typedef struct { float a; int b; } pair;
@@ -20,10 +22,18 @@ kernel void pixels(read_only image2d_t image, global float *y) { y[0] = get_imag
 """
 
 
-def doctor(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "manycl", "doctor", *words], capture_output=True, text=True, timeout=300
-    )
+Doctor = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """The command, in this process: it runs kernels in others."""
+
+    def done(*words: str) -> CompletedProcess[str]:
+        code = main(["doctor", *words])
+        return CompletedProcess(words, code, *capsys.readouterr())
+
+    return done
 
 
 @pytest.fixture
@@ -33,7 +43,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_row_for_each_kernel(file: str) -> None:
+def test_a_row_for_each_kernel(file: str, doctor: Doctor) -> None:
     """Also for one that ends its process, and one that does not run."""
     done = doctor(file, "-DGIVEN=3", "--devices", "cpu0,cpu1", "--json", "--size", "256")
     rows = json.loads(done.stdout)["kernels"]
@@ -45,7 +55,7 @@ def test_a_row_for_each_kernel(file: str) -> None:
     assert rows["pixels"] == {"divides": "not run: argument image is of kind image"}
 
 
-def test_a_table_to_paste_and_long_words_below_it(file: str) -> None:
+def test_a_table_to_paste_and_long_words_below_it(file: str, doctor: Doctor) -> None:
     done = doctor(file, "where", "pixels", "-DGIVEN=3", "--devices", "cpu0")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -70,7 +80,7 @@ def test_results_that_differ_are_told(file: str, monkeypatch: pytest.MonkeyPatch
     assert module._difference(kernel, {"a0": nan}, {"a0": nan.copy()}) == "same"
 
 
-def test_what_is_no_kernel_or_size_is_refused(file: str) -> None:
+def test_what_is_no_kernel_or_size_is_refused(file: str, doctor: Doctor) -> None:
     assert "has no kernel nothing" in doctor(file, "nothing", "-DGIVEN=1").stderr
     assert "--size 0" in doctor(file, "--size", "0", "-DGIVEN=1").stderr
     assert "undeclared identifier 'GIVEN'" in doctor(file).stderr

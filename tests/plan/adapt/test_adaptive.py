@@ -194,11 +194,10 @@ def test_a_brief_kernel_stays_whole_and_a_useless_division_is_given_up() -> None
 
 def test_options() -> None:
     p = jacobi()
-    uniform = plan_with("adaptive", replace(p, options={"first": "uniform", "method": "broyden"}))
+    uniform = plan_with("adaptive", replace(p, options={"first": "uniform"}))
     assert ranges(uniform, 0) == [(0, 0, 80), (1, 80, 80), (2, 160, 80)]
     for wrong, words in (
         ({"speed": "1"}, "no option speed"),
-        ({"method": "guess"}, "expected profile, fixed_point or broyden"),
         ({"first": "last"}, "expected estimates or uniform"),
         ({"least": "0"}, "whole number from 1 to"),
         ({"band": "wide"}, "from 0 to below 1"),

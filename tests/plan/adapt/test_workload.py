@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
+from manycl.plan.adapt.granularity import Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
 from manycl.plan.tuning import ADAPT
 
@@ -224,8 +224,8 @@ SECONDS = st.one_of(st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 1e3]), st.floats(1e-9
 
 
 @settings(max_examples=200, deadline=None)
-@given(data=st.data(), groups=st.integers(1, 5), devices=st.integers(1, 4), method=st.sampled_from(METHODS))
-def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, devices: int, method: str) -> None:
+@given(data=st.data(), groups=st.integers(1, 5), devices=st.integers(1, 4))
+def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, devices: int) -> None:
     """However few groups, whatever devices take and run at once: every group is somebody's."""
 
     def each(of: st.SearchStrategy[Any]) -> list[Any]:
@@ -236,7 +236,7 @@ def test_few_groups_and_many_compute_units(data: st.DataObject, groups: int, dev
         groups,
         each(SECONDS),
         each(st.one_of(SECONDS, st.just(1.0))),
-        Wanted(method=method, uniform=data.draw(st.booleans())),
+        Wanted(uniform=data.draw(st.booleans())),
         Beforehand(
             rate_doubt=data.draw(st.sampled_from([ADAPT.counted, ADAPT.unknown])),
             narrow=each(st.booleans()),

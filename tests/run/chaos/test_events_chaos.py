@@ -21,6 +21,7 @@ from manycl.graph.graph import Buffer, Graph, HostTask
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice
+from manycl.plan.tuning import PLANNING
 from manycl.run.commands import checkpoint_commands
 from manycl.run.engine.engine import RunFailure
 from manycl.run.engine.run_history import REPLANNED
@@ -92,7 +93,7 @@ def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, wh
         patch.setenv("MANYCL_DETERMINISTIC", "0")
         patch.setattr("manycl.run.recovery.stragglers.ENOUGH", 1)
         patch.setattr("manycl.run.recovery.stragglers.WORK", 0.0)
-        patch.setattr("manycl.run.engine.engine.GAIN", 0.0)
+        patch.setattr("manycl.run.engine.engine.PLANNING", PLANNING._replace(gain=0.0))
         patch.setattr("manycl.run.recovery.stragglers.StragglerDetection._others_will_tell", lambda _: False)
         result = loss.run(way("asked again", data, graph, where, seed), backend)
     assert not result.lost

@@ -38,8 +38,13 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The buffers that were sent."""
-    found, send = list[int](), Executor.send
-    monkeypatch.setattr(Executor, "send", lambda self, key, parts: found.append(key) or send(self, key, parts))
+    found, move = list[int](), Executor.move
+
+    def moved(executor: Executor, key: Any, *how: Any, sends: bool = False) -> None:
+        found.extend([key] * sends)
+        move(executor, key, *how, sends=sends)
+
+    monkeypatch.setattr(Executor, "move", moved)
     return found
 
 
@@ -93,10 +98,14 @@ def test_contents_that_were_sent_are_brought_where_they_are_needed(queue: mc.Que
 
 
 def test_what_cannot_be_sent_is_copied(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> None:
-        raise RunError("no room")
+    move = Executor.move
 
-    monkeypatch.setattr(Executor, "send", fails)
+    def fails(*how: Any, sends: bool = False) -> None:
+        if sends:
+            raise RunError("no room")
+        move(*how)
+
+    monkeypatch.setattr(Executor, "move", fails)
     data = np.zeros(COUNT, np.int32)
     for turn in range(2 * host_memory._OFTEN):
         data[:] = turn

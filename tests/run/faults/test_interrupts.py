@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -44,21 +45,41 @@ def test_arrays_are_right_or_lost_and_the_next_run_is_right() -> None:
 
 ALONE = "MANYCL_TEST_ALONE"
 """An environment variable: this process is one that a press may end."""
+PRESSED = (
+    "test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next",
+    "test_what_is_not_to_be_interrupted_hears_of_it_where_it_may",
+)
+"""The tests that may."""
 
 
-def is_alone() -> bool:
-    """Whether the present test is in a process of its own; else it has been, twice if need be: a late press hits
-    pytest's own code, and would end the process that runs all other tests."""
-    if os.environ.get(ALONE):
-        return True
-    name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition(" ")[0]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::{name}"]
+@functools.cache
+def _alone() -> subprocess.CompletedProcess[str]:
+    """Run these in a process of their own, twice if need be: a late press hits pytest's own code,
+    and would end the process that runs all other tests."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *(f"{__file__}::{name}" for name in PRESSED),
+    ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | {ALONE: "1"}
     for _ in range(2):
         ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
         if not ended.returncode:
             break
+    return ended
+
+
+def is_alone() -> bool:
+    """Whether the present test is in a process of its own; else it has been."""
+    if os.environ.get(ALONE):
+        return True
+    ended = _alone()
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"{len(PRESSED)} passed" in ended.stdout
     return False
 
 

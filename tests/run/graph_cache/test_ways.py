@@ -24,7 +24,8 @@ from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams import eager_rule
-from manycl.run.streams.eager_rule import NEWS, RETRIED, SUBMITTED, TRIALS, Facts, decide
+from manycl.run.streams.eager_rule import RETRIED, SUBMITTED, TRIALS, Facts, decide
+from manycl.utilities.kept import ENOUGH
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, loop
 
 Waiting = list[Callable[[], None]]
@@ -107,21 +108,21 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
             for _ in range(2):
                 PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == 2 * n).all()
-        assert len(asked) == NEWS
+        assert len(asked) == ENOUGH
         monkeypatch.setattr(eager_rule, "WORTH", 0.0)
         monkeypatch.setattr(eager_rule, "LONG", 0.0)
         for n in range(20, 30):
             x = queue.zeros(COUNT * n, np.int32)
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
-        assert len(asked) == NEWS + 9, "where they take longer; the first goes to the stream that there is"
+        assert len(asked) == ENOUGH + 9, "where they take longer; the first goes to the stream that there is"
     monkeypatch.setattr(eager_rule, "LONG", 1e9)
     with mc.Queue("cpu/2") as queue:
         for n in range(1, 12):
             x = queue.zeros(COUNT * n, np.int32)
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
-        assert len(asked) == 2 * NEWS + 9, "a single command may take longer"
+        assert len(asked) == 2 * ENOUGH + 9, "a single command may take longer"
 
 
 def test_what_begins_as_the_last_short_graph_did_is_expected_to_be_it(
@@ -194,9 +195,9 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
                 expected[k] = k
                 expected[k + 1 :] += expected[k]
                 assert (x.get() == expected).all()
-            assert ways[:NEWS] == NEWS * "p", "each may come again"
+            assert ways[:ENOUGH] == ENOUGH * "p", "each may come again"
             assert ways[30:40].count(then) >= 8, "the other way is tried now and then"
-            assert len(queue._recurring._known) == NEWS + 1
+            assert len(queue._recurring._known) == ENOUGH + 1
 
 
 @pytest.mark.parametrize("zero_copy", ["0", "1"])

@@ -34,8 +34,8 @@ from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.lowering.steps import Lowered
 from manycl.run.session import models as models_module
 from manycl.run.session import session as session_module
-from manycl.run.session.models import UNLEARNED
 from manycl.run.session.session import Session
+from manycl.utilities.kept import ENOUGH
 from manycl.utilities.unforeseen import UnforeseenWarning
 from tests.run.chaos.test_state import launch, machine
 
@@ -182,7 +182,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
         monkeypatch.setattr(module, "examine", lambda devices, directory: examined.append(devices))
     monkeypatch.setattr(session_module, "execute", fails)
     monkeypatch.setattr(kept_module, "again", fails)
-    monkeypatch.setattr(session.backend, "fetch", fails)
+    monkeypatch.setattr(session.backend, "move", fails)
     tidied: list[int] = []
     monkeypatch.setattr(session.backend.memory, "tidy", lambda: tidied.append(1))
     runs = [
@@ -203,18 +203,18 @@ def test_only_the_last_results_are_learned_from_and_a_defect_stops_nothing(
     x, graph = up(queue)
     session = queue.session
     plan = InOrder().plan(session.problem(graph))
-    results = [session.run(graph, plan) for _ in range(UNLEARNED + 2)]
+    results = [session.run(graph, plan) for _ in range(ENOUGH + 2)]
     learned: list[Any] = []
     monkeypatch.setattr(session.models, "_learn_from", lambda result, machine: bool(learned.append(result)))
     session.devices.learn()
     assert learned == results[2:]
     session.devices.learn()
-    assert len(learned) == UNLEARNED
+    assert len(learned) == ENOUGH
     session.run(graph, plan)
     session.models.forget()
     session.devices.learn()
-    assert len(learned) == UNLEARNED
-    assert (x.get() == UNLEARNED + 3).all()
+    assert len(learned) == ENOUGH
+    assert (x.get() == ENOUGH + 3).all()
 
 
 def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None:

@@ -25,7 +25,6 @@ from manycl.run.streams.eager_rule import (
     LIGHT,
     LONG,
     MOST_ARRAYS,
-    NEWS,
     RARELY,
     RECENT,
     RETRIED,
@@ -42,6 +41,7 @@ from manycl.run.streams.eager_rule import (
     decide,
 )
 from manycl.trace import Trace
+from manycl.utilities.kept import ENOUGH
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM
 
 ZERO, ONE = DeviceIndex(0), DeviceIndex(1)
@@ -80,11 +80,11 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "unknown, begins with a short command, in order": (UNKNOWN._replace(policy="in_order", first=SHORT), None),
     "unknown, with a GPU": (UNKNOWN._replace(gpu=ZERO), ZERO),
     "unknown, with a GPU that is away": (UNKNOWN._replace(gpu=ZERO, away=frozenset([ZERO])), None),
-    "unknown, in order": (UNKNOWN._replace(policy="in_order", gpu=ZERO, fresh=((SHORT, 2),) * NEWS), None),
-    "unknown, after short ones": (UNKNOWN._replace(fresh=((SHORT, 2),) * NEWS), ONE),
-    "unknown, after too few": (UNKNOWN._replace(fresh=((SHORT, 2),) * (NEWS - 1)), None),
-    "unknown, after one that took longer": (UNKNOWN._replace(fresh=((SHORT, 2),) * (NEWS - 1) + ((WORTH, 2),)), None),
-    "unknown, after single commands": (UNKNOWN._replace(fresh=((LONG / 2, 1),) * NEWS), ONE),
+    "unknown, in order": (UNKNOWN._replace(policy="in_order", gpu=ZERO, fresh=((SHORT, 2),) * ENOUGH), None),
+    "unknown, after short ones": (UNKNOWN._replace(fresh=((SHORT, 2),) * ENOUGH), ONE),
+    "unknown, after too few": (UNKNOWN._replace(fresh=((SHORT, 2),) * (ENOUGH - 1)), None),
+    "unknown, after one that took longer": (UNKNOWN._replace(fresh=((SHORT, 2),) * (ENOUGH - 1) + ((WORTH, 2),)), None),
+    "unknown, after single commands": (UNKNOWN._replace(fresh=((LONG / 2, 1),) * ENOUGH), ONE),
     "by plans of several devices": (graph(device=None, planned=MIDDLE, eager_runs=0)._replace(fastest=ONE), ONE),
     "by one such plan": (graph(device=None, planned=MIDDLE, eager_runs=0, planned_runs=1)._replace(fastest=ONE), None),
     "one run without a plan tells little": (graph(LONG, MIDDLE, eager_runs=1), ONE),
@@ -183,7 +183,7 @@ ALL_FACTS = st.builds(
     is_demanded=st.booleans(),
     is_awaited=st.booleans(),
     is_mortal=st.booleans(),
-    fresh=st.lists(st.tuples(TIMES, st.integers(1, 3)), max_size=NEWS).map(tuple),
+    fresh=st.lists(st.tuples(TIMES, st.integers(1, 3)), max_size=ENOUGH).map(tuple),
     first=TIMES,
     graph=st.none() | GRAPHS,
 )
@@ -262,7 +262,7 @@ def test_streams_end_some_time(stream: Stream, way: Way) -> None:
 
 
 ELSEWHERE = {
-    "NEWS": {"recurring_graph.py", "graph_cache.py"},
+    "ENOUGH": {"recurring_graph.py", "graph_cache.py"},
     "RECENT": {"recurring_graph.py"},
     "WORTH": {"recurring_graph.py"},
 }
@@ -275,7 +275,7 @@ def test_nobody_else_decides() -> None:
     assert own == {
         "WORTH",
         "LONG",
-        "NEWS",
+        "ENOUGH",
         "TRIALS",
         "RECENT",
         "RETRIED",

@@ -52,7 +52,7 @@ def short() -> Iterator[None]:
     # (parts that were short, as they mostly are, would be given to one device as they are enqueued)
     with (
         mock.patch.object(submission, "HORIZON", 8),
-        mock.patch.multiple(eager_rule, HORIZON=8, NEWS=1 << 30),
+        mock.patch.multiple(eager_rule, HORIZON=8, ENOUGH=1 << 30),
         mock.patch.object(RecurringGraph, "begins_with", return_value=False),
         mock.patch.object(Models, "took", return_value=inf),
     ):

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from manycl.analysis.reading.tree import Node, Unit
+from manycl.analysis.interpreter.values import swizzle
+from manycl.analysis.reading.tree import Node, Unit, assigned, callee
 from manycl.analysis.work_group.contexts import LANES
-from manycl.analysis.work_group.syntax import Variable, assigned, callee
+from manycl.analysis.work_group.syntax import Variable
 
 BASES = {"float": 4, "int": 4, "uint": 4, "double": 8, "long": 8, "ulong": 8}
 """Components' types, which integer promotion leaves as they are, and their sizes."""
@@ -22,7 +23,7 @@ NARROW = ("char", "uchar", "short", "ushort")
 _ARITHMETIC = ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>")
 _COMPARISONS = ("<", ">", "<=", ">=", "==", "!=", "&&", "||")
 _MEMORY = ("ARRAY_SUBSCRIPT_EXPR", "UNARY_OPERATOR", "MEMBER_REF_EXPR")
-_SWIZZLE = re.compile(r"\s*\.\s*(?:([xyzw]{1,4})|[sS]([0-9a-fA-F]{1,16})|(lo|hi|even|odd))\s*")
+_SWIZZLE = re.compile(r"\s*\.\s*(\w+)\s*")
 _ELEMENTWISE = re.compile(
     r"(a?(sin|cos|tan)(h|pi)?|atan2(pi)?|cbrt|erfc?|exp(2|10|m1)?|log(2|10|1p)?|fmod|hypot|pow[nr]?|rootn|remainder"
     r"|ceil|floor|trunc|rint|round|fabs|r?sqrt|degrees|radians|sign|copysign|fdim|fmax|fmin|max|min|maxmag|minmag"
@@ -122,7 +123,7 @@ class Components:
             raise NotByComponentError
         return f"(({node.type.base})({self.words(child)}))"
 
-    def swizzled(self, node: Node) -> list[int] | None:
+    def swizzled(self, node: Node) -> tuple[int, ...] | None:
         """Which components of its child a node names, if it does."""
         if node.kind != "UNEXPOSED_EXPR" or len(node.children) != 1:
             return None
@@ -130,18 +131,7 @@ class Components:
         if child.type.kind != "vector" or child.start != node.start or child.end >= node.end:
             return None
         match = _SWIZZLE.fullmatch(self.unit.text[child.end : node.end].decode())
-        if match is None:
-            return None
-        count = child.type.lanes
-        if match[3]:
-            if count == 3:
-                return None
-            half = range(count // 2)
-            start, step = {"lo": (0, 1), "hi": (count // 2, 1), "even": (0, 2), "odd": (1, 2)}[match[3]]
-            found = [start + step * lane for lane in half]
-        else:
-            found = ["xyzw".index(c) for c in match[1]] if match[1] else [int(c, 16) for c in match[2]]
-        return found if max(found) < count else None
+        return None if match is None else swizzle(match[1], child.type.lanes)
 
     def _cast(self, node: Node, lane: int) -> str:
         child = node.children[-1]
@@ -192,7 +182,7 @@ class Components:
 
     def _call(self, node: Node, lane: int) -> str:
         function, arguments = callee(node), node.children[1:]
-        if function is None or function.ref in self.unit.declared or not arguments:
+        if not function.name or function.ref in self.unit.declared or not arguments:
             raise NotByComponentError
         if any(a.type.kind not in ("vector", "float", "int") or a.type.lanes > node.type.lanes for a in arguments):
             return self._loaded(node, function, lane)
@@ -223,7 +213,7 @@ def is_pure(unit: Unit, node: Node) -> bool:
             return False
         if each.kind == "CALL_EXPR":
             function = callee(each)
-            if function is None or function.ref in unit.declared:
+            if not function.name or function.ref in unit.declared:
                 return False
             points = any(child.type.kind in ("pointer", "array", "image") for child in each.children[1:])
             if points and not re.fullmatch(r"vload\d+", function.name):

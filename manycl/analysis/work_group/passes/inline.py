@@ -5,23 +5,12 @@ from __future__ import annotations
 
 import re
 
-from manycl.analysis.reading.tree import CType, Function, Node, Unit
-from manycl.analysis.texts.rewrite import apply_edits, root_of, unused_prefix
+from manycl.analysis.reading.tree import LOOPS, THROUGH, CType, Function, Node, Unit, assigned, callee, initial_value
+from manycl.analysis.texts.rewrite import apply_edits, unused_prefix
 from manycl.analysis.work_group.parts import waiting
 from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.reading import name_uniquely, read_again
-from manycl.analysis.work_group.syntax import (
-    LOOPS,
-    THROUGH,
-    NoGroupFunctionError,
-    Statement,
-    assigned,
-    callee,
-    initial_value,
-    parameter_text,
-    statements,
-    with_callers,
-)
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement, parameter_text, statements, with_callers
 from manycl.errors import SourceError
 
 MOST_ROUNDS = 16
@@ -36,7 +25,7 @@ def inlined(unit: Unit, kernel: str) -> Unit:
     own for each variable of the kernel. Raises NoGroupFunctionError for functions that wait, if they cannot be written
     there."""
     for number in range(MOST_ROUNDS):
-        root = root_of(unit, kernel)
+        root = unit.kernel(kernel)
         name_uniquely(unit, root)
         prefix = f"{unused_prefix(unit.text)}in{number}_"
         edits = _Calls(unit, root, prefix).edits()
@@ -92,7 +81,7 @@ class _Calls:
         self.count = 0
 
     def edits(self) -> list[Edit]:
-        calls = {id(n) for n in self.kernel.nodes if (f := callee(n)) is not None and f.ref in self.wanted}
+        calls = {id(n) for n in self.kernel.nodes if callee(n).ref in self.wanted}
         found = list[Edit]()
         for block in self.kernel.nodes:
             for statement in self._statements(block):
@@ -143,9 +132,7 @@ class _Calls:
     def _body(self, statement: Statement, call: Node, alone: bool) -> list[Edit]:
         """The edits that write the body of the function before the statement that calls it; ``alone``: that is not in
         a block."""
-        named = callee(call)
-        assert named is not None
-        function = self.unit.functions[named.ref]
+        function = self.unit.functions[callee(call).ref]
         self.count += 1
         own = f"{self.prefix}{self.count}"
         arguments = call.children[1:]

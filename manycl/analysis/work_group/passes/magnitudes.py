@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit, callee
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.syntax import Variable, callee
+from manycl.analysis.work_group.syntax import Variable
 
 NEAR = 2.0**48
 """Angles below have their sines from the functions for what is near (the driver's ``manycl_near_sin``); so have
@@ -26,7 +26,7 @@ def near_angles(unit: Unit, kernel: Function, variables: dict[int, Variable]) ->
     """The edits of the names of functions of floats whose arguments are certainly near, infinite, or NaN."""
     for node in kernel.nodes:
         function = callee(node)
-        if function is None or function.name not in _FUNCTIONS or function.ref in unit.declared:
+        if function.name not in _FUNCTIONS or function.ref in unit.declared:
             continue
         argument = node.children[-1]
         if argument.type.name != "float" or unit.words(function) != function.name:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Node, Unit, callee, stripped
+from manycl.analysis.regions.barriers import BARRIER, TOGETHER
 from manycl.analysis.texts.rewrite import apply_edits
 from manycl.analysis.work_group.reading import read_again
-from manycl.analysis.work_group.syntax import callee, statements, stripped
+from manycl.analysis.work_group.syntax import statements
 
-_BARRIER = re.compile(r"(work_group_)?barrier")
-_TOGETHER = re.compile(
-    r"(work|sub)_group_\w+|intel_sub_group\w*|\w*barrier|\w*fence\w*|async_\w+|wait_group_events|printf"
-)
 _PLAIN = ("int", "float", "bool", "vector")
 
 
 def without_needless(unit: Unit, kernel: str) -> Unit:
     """The unit without the barriers of a kernel that order nothing."""
-    root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
+    root = unit.kernel(kernel)
     if not any(_is_barrier(unit, node) for node in root.body.children):
         return unit
     found = statements(unit, root.body)
@@ -37,7 +34,7 @@ def without_needless(unit: Unit, kernel: str) -> Unit:
 
 def _is_barrier(unit: Unit, node: Node) -> bool:
     named = callee(stripped(node))
-    return named is not None and _BARRIER.fullmatch(named.name) is not None and named.ref not in unit.declared
+    return BARRIER.fullmatch(named.name) is not None and named.ref not in unit.declared
 
 
 def _uses_memory(unit: Unit, root: Node, seen: set[int]) -> bool:
@@ -57,9 +54,9 @@ def _uses_memory(unit: Unit, root: Node, seen: set[int]) -> bool:
 
 def _call_uses_memory(unit: Unit, call: Node, seen: set[int]) -> bool:
     named = callee(call)
-    if named is None or _TOGETHER.fullmatch(named.name):
+    if not named.name or TOGETHER.fullmatch(named.name):
         return True
-    function: Function | None = unit.functions.get(named.ref)
+    function = unit.functions.get(named.ref)
     if function is None:
         return named.ref in unit.declared or any(stripped(a).type.kind not in _PLAIN for a in call.children[1:])
     if named.ref in seen:

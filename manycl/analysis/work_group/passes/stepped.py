@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from manycl.analysis.reading.tree import Node, Unit
+from manycl.analysis.reading.tree import LoopHead, Node, Unit, assigned, stripped
 from manycl.analysis.work_group.passes.uniformity import Uniformity
-from manycl.analysis.work_group.syntax import ForParts, Variable, assigned, stripped
+from manycl.analysis.work_group.syntax import Variable
 
 _KINDS = ("int", "long")
 _STEPS = {
@@ -34,7 +34,7 @@ class Stepped:
 
 
 def stepped(
-    unit: Unit, uniformity: Uniformity, variables: dict[int, Variable], loop: Node, head: ForParts
+    unit: Unit, uniformity: Uniformity, variables: dict[int, Variable], loop: Node, head: LoopHead
 ) -> Stepped | None:
     """What a loop's head says of its variable, which nothing else changes and nothing outside of the loop reads."""
     if loop.kind != "FOR_STMT" or head.init is None or head.condition is None or head.step is None:

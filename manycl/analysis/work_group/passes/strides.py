@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from manycl.analysis.reading.tree import Function, Node
+from manycl.analysis.reading.tree import LOOPS, Function, Node, assigned, callee, stripped
 from manycl.analysis.work_group.passes.stepped import Stepped
 from manycl.analysis.work_group.passes.uniformity import Uniformity
-from manycl.analysis.work_group.syntax import LOOPS, Variable, assigned, callee, stripped
+from manycl.analysis.work_group.syntax import Variable
 
 FAR = 1 << 20
 """Stands for a distance that is not known, and more than one."""
@@ -62,8 +62,7 @@ class Strides:
         if self.uniformity.same(node):
             return 0
         if node.kind == "CALL_EXPR":
-            function = callee(node)
-            if function is None or function.name not in ("get_global_id", "get_local_id"):
+            if callee(node).name not in ("get_global_id", "get_local_id"):
                 return None
             return int(stripped(node.children[1]).value == self.dimension)
         if node.kind == "DECL_REF_EXPR":

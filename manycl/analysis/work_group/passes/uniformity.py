@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from manycl.analysis.reading.builtins import effects
-from manycl.analysis.reading.tree import Function, Node, Unit
-from manycl.analysis.work_group.syntax import LOOPS, Variable, assigned, callee, loop_parts, stripped, with_callers
+from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, assigned, callee, stripped
+from manycl.analysis.work_group.syntax import Variable, head_of, with_callers
 
 SAME = re.compile(r"get_(group_id|num_groups|local_size|enqueued_local_size|global_size|global_offset|work_dim)")
 """Queries with one answer for a whole group."""
@@ -66,7 +66,7 @@ class Uniformity:
         A variable is one value for the work-items that run the block it is declared in: whoever assigns it further
         inside does so for some of them."""
         if node.kind in LOOPS:
-            parts = loop_parts(self.unit, node)
+            parts = head_of(self.unit, node)
             if parts.init is not None:
                 self._visit(parts.init, depth, loops)
             if parts.condition is not None and not self.same(parts.condition):
@@ -146,7 +146,7 @@ class Uniformity:
 
     def _same_call(self, node: Node) -> bool:
         function = callee(node)
-        if function is None or not all(self.same(child) for child in node.children[1:]):
+        if not function.name or not all(self.same(child) for child in node.children[1:]):
             return False
         if SAME.fullmatch(function.name):
             return True

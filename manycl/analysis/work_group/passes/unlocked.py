@@ -12,9 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from manycl.analysis.reading.tree import CType, Function, Node, Unit
+from manycl.analysis.reading.tree import LOOPS, CType, Function, Node, Unit, callee, stripped
 from manycl.analysis.texts.rewrite import appended
-from manycl.analysis.work_group.syntax import LOOPS, callee, stripped
 
 PREFIX = "manycl_unlocked_"
 """Before the names of atomic operations: built-in functions that do the same without locking anything."""
@@ -65,7 +64,7 @@ class Unlocked:
     def edits(self, node: Node, at: str) -> Iterator[tuple[int, int, str]]:
         """Of a call, if it is made otherwise; ``at`` reads a member of the group."""
         named = callee(node)
-        if named is None or id(node) not in self.nodes:
+        if id(node) not in self.nodes:
             return
         if id(node) in self._local:
             yield named.start, named.end, PREFIX + named.name
@@ -137,7 +136,7 @@ class Unlocked:
     def _operation(self, node: Node) -> str:
         """Which atomic operation a call is, "" if none."""
         named = callee(node)
-        if named is None or named.ref in self.unit.declared or self.unit.words(named) != named.name:
+        if named.ref in self.unit.declared or self.unit.words(named) != named.name:
             return ""
         match = _ATOMIC.fullmatch(named.name)
         return match[1] if match is not None and self.unit.text[node.end - 1 : node.end] == b")" else ""
@@ -170,8 +169,8 @@ class Unlocked:
             function.name == f"atomic_{one}" for function in self.unit.functions.values()
         ):
             return None
-        names = {named.name for call in calls if (named := callee(call)) is not None}
-        return CountedArgument(index, parameter.name, target.name, one, tuple(sorted(names)))
+        names = tuple(sorted({callee(call).name for call in calls}))
+        return CountedArgument(index, parameter.name, target.name, one, names)
 
 
 def _is_integer(type_: CType, or_float: bool = False) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, assigned
 from manycl.analysis.work_group.contexts import Contexts, Mode
 from manycl.analysis.work_group.parts import CutBranch, CutLoop, CutScope, ParallelRegion, Part
 from manycl.analysis.work_group.passes.components import BASES, Components, NotByComponentError, is_pure, same_text
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.syntax import LOOPS, Variable, assigned
+from manycl.analysis.work_group.syntax import Variable
 
 _MODES = (Mode.LOCAL, Mode.AGAIN, Mode.COPIED)
 _COMPOUND = {f"{op}=": op for op in ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>")}
@@ -126,7 +126,7 @@ class Vectors:
                 if text:
                     yield node.start, node.end, text
 
-    def _assigned(self, node: Node, ref: int, lanes: list[int] | None) -> str:
+    def _assigned(self, node: Node, ref: int, lanes: Sequence[int] | None) -> str:
         type_ = self.contexts.variables[ref].node.type
         lanes = lanes if lanes is not None else list(range(type_.lanes))
         op = _COMPOUND.get(node.op, "")

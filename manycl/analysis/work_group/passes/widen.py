@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from manycl.analysis.reading.tree import Node
+from manycl.analysis.reading.tree import Node, stripped
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.syntax import stripped
 
 _ARITHMETIC = ("+", "-", "*")
 
