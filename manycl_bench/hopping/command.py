@@ -41,6 +41,8 @@ def experiment(args: argparse.Namespace) -> Experiment:
         for other in figures.get("others", ()):
             print(f"\n{other['devices']}")
             show_summary(other["summary"], 3)
+        print("\nthe paper's")
+        show_summary(report.PAPER, 3)
 
     pairs = args.devices.split(PAIRS) if args.devices is not None else []
     machines = [open_devices(devices)[0] for devices in pairs]

@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean, geometric_mean, median
 from typing import Any, NamedTuple
 
 import manycl as mc
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.machine import DeviceIndex
+from manycl.model.estimate import first_slice
+from manycl.plan.problem import Problem
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl_bench.hopping import model
 from manycl_bench.hopping.data import CASES, MOST, POWERS, SIZES
@@ -29,6 +32,8 @@ TELLING = 1.03
 """Shares are told of bounds of this at least: below, what could be gained is within what runs differ by."""
 FIRST = 1 / 8
 """Of the usual size, is what is run to find out which one takes as long as it should, …"""
+PREDICTED, SLICES = "predicted", 256
+"""The way in which a kernel runs whole on its slow device, in slices as predicted, and the most of these."""
 ROUGH = 0.4
 """… which one is tried again that takes less than this part of it."""
 
@@ -47,12 +52,14 @@ class Settings:
 
 class Point(NamedTuple):
     """At one wait, ``part`` of the time on the slow device: medians of all ways; ``wait``: seconds after which the fast
-    device was really free; ``launches``: on the slow and the fast device, of the last run that migrated."""
+    device was really free; ``launches``: on the slow and the fast device, of the last run that migrated; ``predicted``:
+    slices of the size that the shipped predictors give the slow device."""
 
     part: float
     wait: float
     seconds: Mapping[str, float]
     launches: tuple[int, ...]
+    predicted: int
 
 
 class _Devices:
@@ -99,7 +106,8 @@ class _Devices:
         pair = Pair(max(alone, key=alone.__getitem__), min(alone, key=alone.__getitem__))
         k = alone[pair.slow] / alone[pair.fast]
         points = [self.point(benchmark, part, pair, alone) for part in self.settings.parts]
-        never = self.point(benchmark, NEVER, pair, alone, ("slow", "hop"))
+        never = self.point(benchmark, NEVER, pair, alone, ("slow", "hop", PREDICTED))
+        whole = never.seconds["slow"]
         return {
             "benchmark": name,
             "slow": self._called(pair.slow),
@@ -107,8 +115,10 @@ class _Devices:
             "k": k,
             "slow_ms": 1e3 * alone[pair.slow],
             "fast_ms": 1e3 * alone[pair.fast],
-            "sliced_percent": 100.0 * (never.seconds["hop"] / never.seconds["slow"] - 1.0),
+            "sliced_percent": 100.0 * (never.seconds["hop"] / whole - 1.0),
             "slices": never.launches[0],
+            "predicted_percent": 100.0 * (never.seconds[PREDICTED] / whole - 1.0),
+            "predicted_slices": never.predicted,
             "points": [p._asdict() for p in points],
         }
 
@@ -128,11 +138,15 @@ class _Devices:
         names = [d.name for d in self.machine.devices]
         form = benchmark.enqueued(self.occupant.occupy(names[pair.fast], part * alone[pair.slow]))
         problem = asked(self.queue, form.graph)
-        prepared = {way: self.prepared(form.graph, problem, way, pair, True, 1, alone) for way in ways}
+        count = slices(problem, pair.slow)
+        prepared = {
+            way: self.prepared(form.graph, problem, way, pair, True, count if way == PREDICTED else 1, alone)
+            for way in ways
+        }
         for _ in range(self.settings.warm):
             for way, one in prepared.items():
                 benchmark.run(one, form)
-                if way in MIGRATING and (wrong := benchmark.wrong(form)):
+                if way not in WAYS[:2] and (wrong := benchmark.wrong(form)):
                     raise mc.ManyclError(f"{benchmark.name}, {way}: {', '.join(wrong)} came out wrong")
         taken: dict[str, list[float]] = {way: [] for way in ways}
         waits: list[float] = []
@@ -144,7 +158,17 @@ class _Devices:
                 waits.append(ran.occupied)
                 if way == MIGRATING[0]:
                     launches = tuple(ran.launches.get(names[d], 0) for d in pair)
-        return Point(part, median(waits), {way: median(times) for way, times in taken.items()}, launches)
+        return Point(part, median(waits), {way: median(times) for way, times in taken.items()}, launches, count)
+
+
+def slices(problem: Problem, device: DeviceIndex) -> int:
+    """Into how many slices the shipped predictors cut the loop behind an occupant, at most SLICES (1: they know nothing
+    of it)."""
+    task, buffers = problem.graph.nodes[1], problem.graph.buffers
+    assert isinstance(task, Launch)
+    sizes = tuple((a.key, buffers[a.key].nbytes) for a in task.args if isinstance(a, BufferArg))
+    items = first_slice(task, None, problem.machine.devices[device].kind, sizes)
+    return 1 if items is None else min(math.ceil(task.work_items / items), SLICES)
 
 
 def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
@@ -156,7 +180,12 @@ def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
         rows = []
         for name in settings.names:
             rows.append(bench.benchmark(name))
-            say(f"{name}: k = {rows[-1]['k']:.2f}")
+            wrong = (
+                " (faster than can be: something disturbed it)"
+                if any(map(partial(beyond, rows[-1]), MIGRATING))
+                else ""
+            )
+            say(f"{name}: k = {rows[-1]['k']:.2f}{wrong}")
     finally:
         bench.queue.close()
     return {"settings": asdict(settings), "results": rows, "summary": summary(rows)}
@@ -167,25 +196,39 @@ def speedups(row: Mapping[str, Any], way: str) -> list[float]:
     return [min(p["seconds"]["waits"], p["seconds"]["slow"]) / p["seconds"][way] for p in row["points"]]
 
 
+def beyond(row: Mapping[str, Any], way: str) -> bool:
+    """Whether a speed-up is larger than can be, by more than what runs differ by: other programs disturbed some."""
+    return row["k"] > 1.0 and max(speedups(row, way)) > TELLING * model.bound(row["k"], together=way == "both")
+
+
 def best_share(row: Mapping[str, Any], way: str) -> float:
-    """How much of the largest possible gain is reached at the best wait; nan where the bound tells nothing."""
+    """How much of the largest possible gain is reached at the best wait; nan where the bound tells nothing, or the gain
+    cannot be."""
     together = way == "both"
-    if row["k"] <= 1.0 or model.bound(row["k"], together=together) < TELLING:
+    if row["k"] <= 1.0 or model.bound(row["k"], together=together) < TELLING or beyond(row, way):
         return math.nan
     return model.share_of_bound(max(speedups(row, way)), row["k"], together=together)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """``bound_share_mean`` and ``both_bound_share_mean``: how much of the largest possible gain is reached at the best
-    wait, mean over benchmarks whose bound is TELLING at least; geometric means of speed-ups over all waits; and by how
-    much packets slow a kernel down that never migrates."""
+    wait, mean over benchmarks whose bound is TELLING at least, and the most; the same of speed-ups over all waits; by
+    how much packets, and slices as predicted, slow a kernel down that never migrates; and the benchmarks that were
+    faster than can be, which count for no share."""
     shares = {way: [s for row in rows if not math.isnan(s := best_share(row, way))] for way in MIGRATING}
     all_of = {way: [s for row in rows for s in speedups(row, way)] for way in MIGRATING}
-    slower = geometric_mean([1.0 + row["sliced_percent"] / 100.0 for row in rows])
+    slower, predicted = (
+        100.0 * (geometric_mean([1.0 + row[f"{how}_percent"] / 100.0 for row in rows]) - 1.0)
+        for how in ("sliced", "predicted")
+    )
     return {
         "bound_share_mean": fmean(shares["hop"]) if shares["hop"] else math.nan,
+        "bound_share_most": max(shares["hop"], default=math.nan),
         "geomean_over_pns": geometric_mean(all_of["hop"]),
+        "most_over_pns": max(all_of["hop"]),
         "both_geomean": geometric_mean(all_of["both"]),
         "both_bound_share_mean": fmean(shares["both"]) if shares["both"] else math.nan,
-        "never_migrating_percent": 100.0 * (slower - 1.0),
+        "never_migrating_percent": slower,
+        "never_predicted_percent": predicted,
+        "cannot_be": sum(any(beyond(row, way) for way in MIGRATING) for row in rows),
     }

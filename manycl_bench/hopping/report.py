@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from manycl_bench import pages, provenance
 from manycl_bench.hopping import lines, model
-from manycl_bench.hopping.real import TELLING, best_share, speedups
+from manycl_bench.hopping.real import TELLING, best_share, beyond, speedups
 from manycl_bench.pages import table
 
 SHOWN = (1.32, 2.0, 2.35, 3.0, 5.54, 8.0, 13.0)
@@ -40,11 +40,22 @@ going on on both. Nobody is told when the fast device will be free: a launch beg
 and what is left moves while it runs (`Plan.in_turn` and `Plan.movable`). Times are from the call that runs a benchmark
 until its results are in the host's memory, deciding and transfers included; where devices have memories of their own,
 its inputs are in the host's alone when it begins. *reached*: the gain at the best wait, of the largest possible gain
-(`bound`), where that is a speed-up of {telling:g} at least. *never*: by how much a kernel takes longer on the slow
-device that could migrate all the time, and does not, and in how many packets.
+(`bound`), where that is a speed-up of {telling:g} at least; "cannot be" where it is more than the bound allows: runs
+were disturbed. *never*: by how much a kernel takes longer on the slow device that could migrate all the time, and does
+not, and in how many packets; *predicted*: in slices of the sizes that the predictors of Section 4 give (Figure 11).
+*paper's k*: of small, medium and large inputs, on a CPU and a GPU.
 """
 SAMPLES = "`lines` and `model`; `results`: medians of each benchmark and wait, in seconds"
 SPREAD = "medians of runs in turns; the model and the lines have none"
+PAPER = {
+    "bound_share_mean": 0.74,
+    "bound_share_most": 0.96,
+    "geomean_over_pns": 1.08,
+    "most_over_pns": 1.30,
+    "never_predicted_percent": 2.44,
+    "fewer_lines_percent": 88.0,
+}
+"""The paper's figures (abstract and Section 7); of lines the least."""
 MODEL_PICTURE, MEASURED_PICTURE = "hopping_model.svg", "hopping_measured.svg"
 
 
@@ -138,7 +149,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield ABOUT
     yield from provenance.header(figures, "hopping", SAMPLES, SPREAD)
-    yield from table(["", ""], ([f"`{key}`", f"{value:.3f}"] for key, value in summary(figures).items()))
+    yield from _summarised(summary(figures))
     yield "## The model"
     yield ""
     yield MODEL
@@ -162,9 +173,14 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
         for other in figures.get("others", ()):
             yield f"On `{other['devices']}`:"
             yield ""
-            yield from table(["", ""], ([f"`{key}`", f"{value:.3f}"] for key, value in other["summary"].items()))
+            yield from _summarised(other["summary"])
             yield from _measured(other)
         yield f"![speed-ups of each benchmark by when its fast device became free]({MEASURED_PICTURE})"
+
+
+def _summarised(values: Mapping[str, float]) -> Iterator[str]:
+    papers = {key: f"{value:g}" for key, value in PAPER.items()}
+    yield from table(["", "here", "paper"], ([f"`{k}`", f"{v:.3f}", papers.get(k, "")] for k, v in values.items()))
 
 
 def _line_rows(figures: dict[str, Any]) -> Iterator[list[str]]:
@@ -172,6 +188,9 @@ def _line_rows(figures: dict[str, Any]) -> Iterator[list[str]]:
         hand, moving, loop = lines.PAPER[row["name"]]
         ours = [f"{row['by_hand']} ({row['migration']})", str(row["loop"]), f"{row['fewer_percent']:.0f} %"]
         yield [row["name"], *ours, f"{hand} ({moving})", str(loop), f"{100.0 * (1.0 - loop / hand):.0f} %"]
+
+
+NEVER = (("sliced", "slices"), ("predicted", "predicted_slices"))
 
 
 def _measured(figures: dict[str, Any]) -> Iterator[str]:
@@ -182,13 +201,14 @@ def _measured(figures: dict[str, Any]) -> Iterator[str]:
         rows.append([row["benchmark"], *(f"{hop:.2f} ({both:.2f})" for hop, both in pairs)])
         k = max(row["k"], 1.0001)
         bounds = f"{model.bound(k):.2f} ({model.bound(k, together=True):.2f})"
-        reached = f"{_percent(best_share(row, 'hop'))} ({_percent(best_share(row, 'both'))})"
-        never = f"{row['sliced_percent']:.1f} % in {row['slices']}"
+        hop, both = ("cannot be" if beyond(row, way) else _percent(best_share(row, way)) for way in ("hop", "both"))
+        never = [f"{row[f'{how}_percent']:.1f} % in {row[n]}" for how, n in NEVER]
+        papers = " / ".join(f"{k:g}" for k in model.TABLE_3[row["benchmark"]])
         times = [f"{row['slow_ms']:.1f}", f"{row['fast_ms']:.1f}", f"{row['k']:.2f}"]
-        ends.append([row["benchmark"], row["slow"], row["fast"], *times, bounds, reached, never])
+        ends.append([row["benchmark"], row["slow"], row["fast"], *times, papers, bounds, f"{hop} ({both})", *never])
     yield from table(["benchmark", *(f"{part:g}" for part in parts)], rows)
-    heads = ["slow device", "fast device", "slow ms", "fast ms", "k", "bound (both)", "reached (both)", "never"]
-    yield from table(["benchmark", *heads], ends)
+    heads = ["slow device", "fast device", "slow ms", "fast ms", "k", "paper's k", "bound (both)", "reached (both)"]
+    yield from table(["benchmark", *heads, "never", "predicted"], ends)
 
 
 def _percent(part: float) -> str:

@@ -29,7 +29,8 @@ class Verdict:
 
     ``merges``: buffer arguments (index) that groups change only by atomic operations, which are then done on copies and
     merged by the operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not
-    meet, as the user promises. ``promisable``: such promises would leave no reasons.
+    meet, as the user promises. ``promisable``: such promises would leave no reasons. ``races``: the reasons that are
+    certain: plain accesses of groups that meet.
     """
 
     dimension: int
@@ -37,6 +38,7 @@ class Verdict:
     merges: dict[int, str] = field(default_factory=dict)
     apart: tuple[int, ...] = ()
     promisable: bool = False
+    races: tuple[str, ...] = ()
 
     @property
     def splittable(self) -> bool:
@@ -69,6 +71,7 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
     promisable = not reasons
     merges: dict[int, str] = {}
     apart: list[int] = []
+    races: list[str] = []
     for sharers in _memories(regions):
         writes = [r for i in sharers for r in regions.relations(i, "write")]
         reads = [r for i in sharers for r in regions.relations(i, "read")]
@@ -87,7 +90,9 @@ def split(regions: Regions, dimension: int, seen: Callable[[Sequence[int]], bool
         else:
             promisable &= may_be
             reasons.append(found)
-    return Verdict(dimension, tuple(reasons), merges, tuple(apart), bool(reasons) and promisable)
+            if not may_be and not regions.summary.ordered and _certainly_meet(regions, dimension, writes, reads):
+                races.append(found)
+    return Verdict(dimension, tuple(reasons), merges, tuple(apart), bool(reasons) and promisable, tuple(races))
 
 
 def repeat(regions: Regions) -> Repeat:
@@ -210,13 +215,16 @@ def _may_be_apart(regions: Regions, dimension: int, writes: Sequence[Relation], 
         access = relation.access
         if access is None or access.kind == "atomic" or access.operation not in ("", "unknown"):
             return False
-    certain = [r for r in writes if r.exact]
+    return not _certainly_meet(regions, dimension, writes, reads)
+
+
+def _certainly_meet(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
+    """Whether plain accesses of groups certainly meet on a memory, as far as can be found out within limits."""
+    of = [[r for r in found if r.exact and r.access and r.access.kind != "atomic"] for found in (writes, reads)]
     try:
-        return not certain or bool(
-            regions.limited(_independent, regions, dimension, certain, [r for r in reads if r.exact])
-        )
+        return bool(of[0]) and not regions.limited(_independent, regions, dimension, *of)
     except TooComplexError:
-        return True
+        return False
 
 
 def _united(regions: Regions, dimension: int, relations: Sequence[Relation]) -> Any:

@@ -20,19 +20,24 @@ from manycl.analysis.facts import ArgumentFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.api.arrays.arrays import Array
 from manycl.api.loops import parallel_text as text
-from manycl.errors import LaunchError
+from manycl.api.loops.parallel_run import ndrange
+from manycl.errors import LaunchError, ManyclError
 from manycl.expressions import ExpressionError, evaluate_integer
 from manycl.graph.launch import scalar_bytes
 from manycl.group_range import GROUP, GroupRange
 from manycl.region import Region
+from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.regions.hazards import Verdict
     from manycl.api.program import Kernel
 
 Bound = str | Callable[[int], int]
 """A bound of a pattern: an expression of ``batch`` and the body's integer scalars, or a function of a batch's
 number."""
+Local = Sequence[int] | None
+"""The points of a work-group along each index, where the body asks for these."""
 _BATCH = re.compile(r"\bbatch\b")
 _LOOKED = 8
 """Batches that are analysed at the beginning, in the middle and at the end of a space, each."""
@@ -115,14 +120,14 @@ class Derived:
 class _Batches:
     """The batches of one launch of a loop, and what each of them touches."""
 
-    def __init__(self, kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int) -> None:
-        self.reduces = kernel.facts.uses_barrier  # bodies have no barriers
+    def __init__(self, kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int, local: Local) -> None:
+        self.reduces = _reduces(kernel)
         one = self.reduces and len(counts) == 1
-        self.unit = GROUP * text.EACH if one else 1  # points of a work-group along the first index
+        self.unit = GROUP * text.EACH if one else local[0] if local else 1  # points of a group along the first index
         self.batch = -(-batch // self.unit) * self.unit
         self.points = counts[0]
         self.dimension = len(counts) - 1
-        self.facts = _launched(kernel, counts, args, self.reduces)
+        self.facts = _launched(kernel, counts, args, local or (1, *counts[1:]))
         self.buffers: dict[str, ArgumentFacts] = {
             a.name: a for a in kernel.facts.arguments if a.kind == "buffer" and not a.name.startswith(text.HIDDEN)
         }
@@ -151,14 +156,13 @@ class _Batches:
         return region, found.exact and tight, found.reason
 
 
-def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], reduces: bool | None) -> LaunchFacts:
-    """Return the known launch, with work-groups that are points along the first index (a reduction's own for a
-    reduction; None: single points)."""
-    size = counts[::-1]
-    local = (*size[:-1], 1) if reduces is not None else (1,) * len(size)
-    if reduces:
-        blocks = -(-size[0] // (GROUP * text.EACH))
-        size, local = (GROUP * blocks, *size[1:]), (GROUP,) + (1,) * (len(size) - 1)
+def _reduces(kernel: Kernel) -> bool:
+    return any(a.name.startswith(f"{text.HIDDEN}out_") for a in kernel.facts.arguments)
+
+
+def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], local: Sequence[int]) -> LaunchFacts:
+    """Return the known launch, with work-groups of ``local`` points along each index (a reduction has its own)."""
+    size, local = ndrange(counts, None if _reduces(kernel) else local, _reduces(kernel))
     scalars, nbytes, same = {}, {}, {}
     first: dict[int, int] = {}
     for fact, value in zip(kernel.facts.arguments, args, strict=True):
@@ -173,10 +177,27 @@ def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], redu
     return service.launched(kernel.program, kernel.facts.name, known)
 
 
-def derive(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int) -> Derived:
+def verdicts(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], local: Local) -> dict[str, Verdict]:
+    """Return by index whether the points of a loop (those of work-groups, where it asks for these) run apart."""
+    facts = _launched(kernel, counts, args, local or (1,) * len(counts))
+    return {name: facts.split(len(counts) - 1 - at) for at, name in enumerate(_indices(kernel, len(counts)))}
+
+
+def races(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], local: Local) -> list[tuple[str, str]]:
+    """Return where points certainly meet, each with the index along which they do; nothing where that is unknown."""
+    try:
+        return [(index, race) for index, v in verdicts(kernel, counts, args, local).items() for race in v.races]
+    except ManyclError:
+        return []
+    except Exception as error:
+        told(error, f"finding out whether points of {kernel.facts.name} meet")
+        return []
+
+
+def derive(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int, local: Local) -> Derived:
     """Return the findings of :meth:`manycl.api.loops.parallel_for.ParallelFor.derive`. Of many batches, the first, some
     in the middle and the last are analysed."""
-    batches = _Batches(kernel, counts, args, batch)
+    batches = _Batches(kernel, counts, args, batch, local)
     arrays = {}
     for name, fact in batches.buffers.items():
         patterns, reason = {}, ""
@@ -184,9 +205,8 @@ def derive(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: 
             patterns[kind], why = _pattern(batches, name, kind, fact.size)
             reason = reason or why
         arrays[name] = ArrayAccess(patterns["read"], patterns["write"], reason)
-    facts = batches.facts if batches.reduces else _launched(kernel, counts, args, None)
-    apart = {name: facts.split(len(counts) - 1 - at).reasons for at, name in enumerate(_indices(kernel, len(counts)))}
-    return Derived(arrays, batches.batch, facts.repeat.reasons, apart)
+    apart = {name: verdict.reasons for name, verdict in verdicts(kernel, counts, args, local).items()}
+    return Derived(arrays, batches.batch, batches.facts.repeat.reasons, apart)
 
 
 def _indices(kernel: Kernel, count: int) -> list[str]:
@@ -235,12 +255,17 @@ def _line(points: Sequence[tuple[int, int]]) -> str:
 
 
 def check(
-    kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int, said: Mapping[str, AccessPattern]
+    kernel: Kernel,
+    counts: tuple[int, ...],
+    args: Sequence[Any],
+    batch: int,
+    said: Mapping[str, AccessPattern],
+    local: Local,
 ) -> dict[str, tuple[str, str]]:
     """Compare the user's patterns with what is known. Return the bounds of elements (low, high) that a work-item
     touches, as annotations have them, of arrays where nothing else is known. Raises LaunchError for a pattern that is
     certainly wrong."""
-    batches = _Batches(kernel, counts, args, batch)
+    batches = _Batches(kernel, counts, args, batch, local)
     scope = _integers(kernel, args)
     promises: dict[str, tuple[str, str]] = {}
     for name, pattern in said.items():
@@ -303,13 +328,30 @@ def _span(pattern: AccessPattern, batch: int, scope: Mapping[str, int]) -> tuple
 
 
 def _promise(pattern: AccessPattern, batch: int, dimension: int) -> tuple[str, str] | None:
-    """Return the bounds that a pattern gives for a work-item, as an annotation has them; nothing for functions."""
+    """Return the bounds that a pattern gives for a work-item, as an annotation has them."""
     number = f"(gid{dimension} // {batch})" if batch > 1 else f"gid{dimension}"
     if pattern.kind == "successive_subsections":
         return f"{number} * {pattern.count}", f"{number} * {pattern.count} + {pattern.count}"
-    if callable(pattern.start) or callable(pattern.end):
-        return None
-    return _BATCH.sub(number, pattern.start), _BATCH.sub(number, pattern.end)
+    return _BATCH.sub(number, str(pattern.start)), _BATCH.sub(number, str(pattern.end))
+
+
+def bounds_of(said: Mapping[str, AccessPattern], batches: int) -> tuple[tuple[str, AccessPattern], ...]:
+    """Return the patterns whose bounds are functions, with expressions of ``batch`` that contain them: lines along all
+    batches. (The functions may look at arrays, whose contents change, so they are asked for each call.)"""
+    found = []
+    for name, pattern in said.items():
+        bounds = []
+        for bound, furthest in ((pattern.start, min), (pattern.end, max)):
+            if callable(bound):
+                values = [int(bound(b)) for b in range(batches)]
+                rise, run = values[-1] - values[0], max(batches - 1, 1)
+                offset = furthest(v - b * rise // run for b, v in enumerate(values))
+                bounds.append(f"batch * {rise} // {run} + {offset}")
+            else:
+                bounds.append(bound)
+        if bounds != [pattern.start, pattern.end]:
+            found.append((name, continuous_subsections(*bounds)))
+    return tuple(found)
 
 
 def _integers(kernel: Kernel, args: Sequence[Any]) -> dict[str, int]:

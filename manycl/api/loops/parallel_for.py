@@ -8,6 +8,7 @@ analysis derives that, and checks what the user says (:mod:`manycl.api.loops.acc
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,10 +19,10 @@ import numpy as np
 from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.loops import parallel_text as text
-from manycl.api.loops.access_patterns import AccessPattern, Derived, check, derive
+from manycl.api.loops.access_patterns import AccessPattern, Derived, bounds_of, check, derive, races
 from manycl.api.loops.parallel_run import GivenArrays, blocks, default_queue, folded, ndrange
 from manycl.api.loops.parallel_text import BodyForm, Reduced
-from manycl.api.loops.parallel_values import constant, dtype_of, element_of, identity_of, initial, sum_type
+from manycl.api.loops.parallel_values import constant, dtype_of, element_of, identity_of, initial, structure, sum_type
 from manycl.api.program import Kernel, Program
 from manycl.api.queue import Queue
 from manycl.errors import LaunchError, SourceError
@@ -40,8 +41,8 @@ class ParallelFor:
     ``k`` (``indices``: other names; of type long). ``functions``: OpenCL C that the body may call. ``constants``:
     numbers (or text) known when it is compiled. ``reduction``: variables of the body by name and the operator by which
     points put something into them (``+ * min max & | ^``). ``access``: patterns by array, and ``batch``, points of the
-    first index that patterns count by, as of :mod:`manycl.api.loops.access_patterns`; they are checked. ``name``: the
-    kernel's in traces.
+    first index that patterns and ``get_batch_iteration()`` count by, as of :mod:`manycl.api.loops.access_patterns`;
+    they are checked. ``name``: the kernel's in traces.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ParallelFor:
         self.access, self.batch, self.indices = dict(access or {}), batch, tuple(indices)
         self._ready: dict[Any, _Ready] = {}
         self._checked: dict[Any, Kernel] = {}
+        self._told: set[BodyForm] = set()
 
     def __repr__(self) -> str:
         first = self.body.strip().split("\n")[0]
@@ -90,7 +92,8 @@ class ParallelFor:
         an Event returned; with NumPy's alone it has run when this returns (None), and those that the body writes have
         their new contents. Of a reduction the results are returned instead, one alone or several by name, as arrays of
         shape ``()`` or as NumPy's scalars; what is given by a reduced variable's name is put into it once. ``local``:
-        points of a work-group along each index. Raises LaunchError and SourceError, with lines of the body.
+        points of a work-group along each index, which lets the body have barriers and local memory. Raises LaunchError
+        and SourceError, with lines of the body; warns of points that certainly meet.
         """
         return self.called(space, queue, device, local, {**named, **(arguments or {})})
 
@@ -107,7 +110,7 @@ class ParallelFor:
         ready = self._ready.get(key) if key else None
         if ready is not None:
             return ready(queue, given, device)
-        call = self._call(space, given)
+        call = self._call(space, given, local)
         own = [a for a in call.arrays.values() if isinstance(a, Array)]
         lazy = bool(own) or (queue is not None and not call.arrays)
         if queue is None:  # (a queue on which nothing is enqueued is false)
@@ -118,11 +121,17 @@ class ParallelFor:
         written = {f.name for f in kernel.facts.arguments if f.writes}
         moved = GivenArrays(queue, call.arrays, written, lazy)
         if self.access:
-            kernel = self._promised(call, kernel)
+            kernel = self._promised(call, kernel, local and tuple(local))
         size, group = ndrange(call.counts, local, bool(call.form.reduced))
         partial = [queue.empty(blocks(size), dtype_of(r.element)) for r in call.form.reduced]
         args = [*(moved.on_queue[name] for name, _ in call.form.arrays), *call.scalars, *partial]
         event = kernel(queue, size, group, *args, device=device)
+        if call.form not in self._told:
+            self._told.add(call.form)
+            if text.may_meet(call.form, written):  # the analysis takes long, and the loop runs meanwhile
+                for index, race in races(kernel, call.counts, self._arguments(call, local), local):
+                    words = f"parallel_for: its points do not run apart along {index}: {race}"
+                    warnings.warn(f"{words}; what they leave there may differ from run to run", stacklevel=4)
         result = self._results(call, partial, queue, lazy, device) if partial else event if lazy else None
         if key and not (partial or self.access):
             if len(self._ready) >= MANY:
@@ -152,33 +161,67 @@ class ParallelFor:
             return None
         return key if is_own else None
 
-    def source(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> str:
+    def source(
+        self,
+        space: Space,
+        *,
+        local: Sequence[int] | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> str:
         """Return the OpenCL C that is generated for such a call of the loop."""
-        return text.source(self._call(space, {**named, **(arguments or {})}).form)
+        return text.source(self._call(space, {**named, **(arguments or {})}, local).form)
 
-    def derive(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> Derived:
+    def derive(
+        self,
+        space: Space,
+        *,
+        local: Sequence[int] | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> Derived:
         """Return the analysis' findings about such a call of the loop: how each array is accessed batch by batch,
         whether the loop may run twice, and along which indices its points may run apart. Nothing runs."""
-        call = self._call(space, {**named, **(arguments or {})})
-        return derive(_compiled(call.form), call.counts, self._arguments(call), self.batch)
+        call = self._call(space, {**named, **(arguments or {})}, local)
+        return derive(_compiled(call.form), call.counts, self._arguments(call, local), self.batch, local)
 
-    def _call(self, space: Space, given: Mapping[str, Any]) -> _Call:
+    def _call(self, space: Space, given: Mapping[str, Any], local: Sequence[int] | None = None) -> _Call:
         counts, bounds = space_of(space, self.indices)
         arrays = {name: value for name, value in given.items() if isinstance(value, Array | np.ndarray)}
-        types = [value.dtype for value in arrays.values()]
+        types = [value.dtype for value in arrays.values() if value.dtype.names is None]
         double = any(t in (np.float64, np.complex128) for t in types)
         scalars = {n: initial(n, v, double) for n, v in given.items() if n not in arrays and n not in self.reduction}
         begins = {n: initial(n, v, double) for n, v in given.items() if n in self.reduction and n not in arrays}
+        grouped = local is not None and text.asks_for_groups(self.functions + "\n" + self.body)
+        if grouped and len(local or ()) == len(counts) and any(n % g for n, g in zip(counts, local or (), strict=True)):
+            raise LaunchError(
+                f"parallel_for: work-groups of {tuple(local or ())} do not divide the space {counts}, and the body asks"
+                " for them",
+                hint="a barrier is for all points of a work-group",
+            )
+        structs: dict[Any, str] = {}
+        typed, lines = [], []
+        for name, value in arrays.items():
+            if value.dtype.names is None:
+                typed.append((name, element_of(name, value.dtype)))
+                continue
+            typed.append((name, f"{name}_t"))
+            known = structs.get(value.dtype) or structure(name, value.dtype)[0]
+            structs[value.dtype] = f"{name}_t"
+            lines.append(f"typedef {known} {name}_t;")
         form = BodyForm(
             self.name,
             self.body,
             self.functions,
             self.indices[: len(counts)],
-            tuple((name, element_of(name, value.dtype)) for name, value in arrays.items()),
+            tuple(typed),
             tuple((name, element_of(name, value.dtype)) for name, value in scalars.items()),
             self.constants,
             self._reduced(arrays, begins, types),
             bounds is None,
+            self.batch if text.asks_for_batches(self.body) else 0,
+            grouped,
+            tuple(lines),
         )
         return _Call(form, counts, bounds, arrays, tuple(scalars.values()), begins)
 
@@ -193,26 +236,29 @@ class ParallelFor:
             found.append(Reduced(name, operator, element_of(name, dtype)))
         return tuple(found)
 
-    def _arguments(self, call: _Call) -> list[Any]:
+    def _arguments(self, call: _Call, local: Sequence[int] | None) -> list[Any]:
         """Return the kernel's arguments, with an object of its type and size for each array."""
-        size, _ = ndrange(call.counts, None, bool(call.form.reduced))
+        size, _ = ndrange(call.counts, local, bool(call.form.reduced))
         partial = [np.empty(blocks(size), dtype_of(r.element)) for r in call.form.reduced]
         return [*(call.arrays[name] for name, _ in call.form.arrays), *call.scalars, *partial]
 
-    def _promised(self, call: _Call, kernel: Kernel) -> Kernel:
+    def _promised(self, call: _Call, kernel: Kernel, local: Sequence[int] | None) -> Kernel:
         """Return the kernel with the user's patterns as annotations where the analysis cannot see the accesses; they
         are compared with what it does see, once for each launch that differs. Raises LaunchError for a pattern that is
         certainly wrong."""
         sizes = tuple(array.nbytes for array in call.arrays.values())
-        key = call.form, call.counts, sizes, tuple(number.tobytes() for number in call.scalars)
+        bounds = bounds_of(self.access, -(-call.counts[0] // self.batch))
+        key = call.form, call.counts, local, sizes, tuple(number.tobytes() for number in call.scalars), bounds
         found = self._checked.get(key)
         if found is None:
-            promises = check(kernel, call.counts, self._arguments(call), self.batch, self.access)
+            promises = check(
+                kernel, call.counts, self._arguments(call, local), self.batch, {**self.access, **dict(bounds)}, local
+            )
             found = kernel
             if promises:
                 found = Kernel(kernel.program, kernel.facts)
-                for name, bounds in promises.items():
-                    found.annotate(name, within=bounds)
+                for name, elements in promises.items():
+                    found.annotate(name, within=elements)
             if len(self._checked) >= MANY:
                 self._checked.clear()
             self._checked[key] = found

@@ -9,6 +9,7 @@ blocks do not depend on how the work is divided, so results are the same bits on
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import NamedTuple
 
 from manycl.errors import LaunchError
@@ -29,9 +30,10 @@ _GROUPS = re.compile(
     r"|(?:mem|read_mem|write_mem)_fence|async_work_group_\w+)\s*\("
 )
 _LOCAL = re.compile(r"\b(?:__)?local\b")
-_ALIKE = "#define {hidden}{name}(a, b) {name}((__typeof__((a) + (b)))(a), (__typeof__((a) + (b)))(b))"
-"""Macros for least and greatest. OpenCL C has these of one type only, and indices are long: operands are converted as
-those of ``+``."""
+_ALIKE = dict.fromkeys(("min", "max"), ("a", "b")) | {"clamp": ("a", "b", "c")}
+"""Functions of operands of one type and their operands. Indices are long: macros convert operands as ``+`` does."""
+_BATCH = re.compile(r"\bget_(?:iteration|batch_(?:iteration|size))\s*\(")
+"""The paper's functions: the point along the first index, its batch, and the points of a batch."""
 _LEAVES = re.compile(r"\b(?:break|continue)\b")
 _LARGEST = {"char": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
 
@@ -46,7 +48,9 @@ class Reduced(NamedTuple):
 
 class BodyForm(NamedTuple):
     """Everything that the text of a kernel depends on. ``arrays`` and ``scalars``: names and types in C; ``constants``:
-    names and their text; ``is_plain``: each index begins at 0 and goes on by 1."""
+    names and their text; ``is_plain``: each index begins at 0 and goes on by 1; ``batch``: points of a batch where the
+    body asks for them; ``grouped``: it is told of its work-groups, all of whose points are in the space; ``structs``:
+    the types of structures."""
 
     name: str
     body: str
@@ -57,6 +61,9 @@ class BodyForm(NamedTuple):
     constants: tuple[tuple[str, str], ...]
     reduced: tuple[Reduced, ...]
     is_plain: bool
+    batch: int = 0
+    grouped: bool = False
+    structs: tuple[str, ...] = ()
 
 
 def source(form: BodyForm) -> str:
@@ -70,17 +77,25 @@ def source(form: BodyForm) -> str:
         words = ("n",) if form.is_plain else ("n", "start", "step")
         declared += [f"long {HIDDEN}{word}_{name}" for word in words]
     declared += [f"global {r.element} *{HIDDEN}out_{r.name}" for r in form.reduced]
-    types = " ".join([*declared, *(r.element for r in form.reduced), form.functions, form.body])
+    types = " ".join([*declared, *form.structs, *(r.element for r in form.reduced), form.functions, form.body])
     head = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * bool(re.search(r"\bdouble\d*\b", types))
-    head += [f"#define {name} {text}" for name, text in form.constants]
+    head += [*form.structs, *(f"#define {name} {text}" for name, text in form.constants)]
+    if form.batch:
+        head += [f"#define get_iteration() {form.indices[0]}", f"#define get_batch_size() {form.batch}L"]
+        head += [f"#define get_batch_iteration() ({HIDDEN}at_{form.indices[0]} / {form.batch}L)"]
     own = {name for name, _ in form.constants}
-    names = [n for n in ("min", "max") if n not in own and re.search(rf"\b{n}\s*\(", form.functions + form.body)]
-    head += [_ALIKE.format(name=name, hidden=HIDDEN) for name in names]
+    names = [n for n in _ALIKE if n not in own and re.search(rf"\b{n}\s*\(", form.functions + form.body)]
+    for name in names:
+        of = _ALIKE[name]
+        common = f"__typeof__({' + '.join(f'({a})' for a in of)})"
+        head.append(f"#define {HIDDEN}{name}({', '.join(of)}) {name}({', '.join(f'({common})({a})' for a in of)})")
     alike = re.compile(rf"\b({'|'.join(names) or '$.'})(?=\s*\()")
     functions = _lines("<functions>", alike.sub(rf"{HIDDEN}\1", form.functions)) if form.functions else []
     opened, closed = _around_reduction(form) if form.reduced else _around(form)
     begin = [f"kernel void {form.name}({', '.join(declared)}) {{", *opened]
     body = _lines("<body>", alike.sub(rf"{HIDDEN}\1", form.body))
+    if form.grouped:  # local memory is declared in the outermost block
+        return "\n".join([*head, *functions, *begin, *body, "}", ""])
     leaves = bool(_LEAVES.search(without_comments(form.body)))
     begin.append("    do {" if leaves else "    {")
     end = ["    } while (0);" if leaves else "    }", *closed, "}", ""]
@@ -96,6 +111,8 @@ def _lines(name: str, text: str) -> list[str]:
 def _around(form: BodyForm) -> tuple[list[str], list[str]]:
     """Return the text before and behind the body of a loop."""
     ids = [f"  long {HIDDEN}at_{name} = get_global_id({_dimension(form, name)});" for name in form.indices]
+    if form.grouped:
+        return [*ids, *_indices(form)], []
     inside = " && ".join(f"{HIDDEN}at_{name} < {HIDDEN}n_{name}" for name in form.indices)
     return [*ids, f"  if ({inside}) {{", *_indices(form)], ["  }"]
 
@@ -231,15 +248,40 @@ def check_body(form: BodyForm) -> None:
     for what, text in (("body", form.body), ("functions", form.functions)):
         code = without_comments(text)
         found = _GROUPS.search(code) or _LOCAL.search(code)
-        if found is not None:
+        if found is not None and (form.reduced or not form.grouped):
             raise LaunchError(
                 f"<{what}>:{_line(code, found.start())}: {found.group().rstrip('( ')} belongs to work-groups; the"
-                " points of a parallel_for are independent of one another",
-                hint="mc.Program runs kernels that know their work-groups",
+                f" points of a {'reduction' if form.reduced else 'parallel_for'} are independent of one another",
+                hint="" if form.reduced else "local=(…) says how many points a work-group has; then it may be used",
             )
         _check_braces(what, code)
     for r in form.reduced:
         check_reduced(r, form.body)
+
+
+def asks_for_batches(body: str) -> bool:
+    """Return True if a body calls the paper's functions of batches."""
+    return bool(_BATCH.search(without_comments(body)))
+
+
+def asks_for_groups(text: str) -> bool:
+    """Return True if a text has barriers, local memory, or ids of work-groups."""
+    code = without_comments(text)
+    return bool(_GROUPS.search(code) or _LOCAL.search(code))
+
+
+def may_meet(form: BodyForm, written: Set[str]) -> bool:
+    """Return True if points seem to write elements that others use, from the subscripts alone: those that have no
+    variable of the body's, of which an index is missing, or that differ."""
+    known = {*form.indices, *_ALIKE, *(name for name, _ in (*form.scalars, *form.constants))}
+    code = re.sub(r"\s", "", without_comments(form.body))
+    for name in written:
+        found = {t for t in re.findall(rf"\b{name}\[([^][]*)\]", code) if known.issuperset(_IDENTIFIER.findall(t))}
+        if len(found) > 1 or any(
+            re.search("[%/]", t) or not set(form.indices).issubset(_IDENTIFIER.findall(t)) for t in found
+        ):
+            return True
+    return False
 
 
 def _check_braces(what: str, code: str) -> None:

@@ -28,6 +28,25 @@ def element_of(name: str, dtype: DType) -> str:
     return named(dtype)
 
 
+def structure(name: str, dtype: DType) -> tuple[str, int]:
+    """Return the structure of C that elements of an array are, and its alignment. Raises LaunchError for elements that
+    C lays out differently."""
+    fields, end, aligned = [], 0, 1
+    for field, (kind, offset, *_) in (dtype.fields or {}).items():
+        base, shape = kind.subdtype or (kind, ())
+        element, at = structure(name, base) if base.names else (element_of(name, base), base.itemsize)
+        fields.append(f"{element} {field}{''.join(f'[{n}]' for n in shape)};")
+        if offset != -(-end // at) * at:
+            break
+        end, aligned = offset + kind.itemsize, max(aligned, at)
+    else:
+        if fields and dtype.itemsize == -(-end // aligned) * aligned:
+            return f"struct {{ {' '.join(fields)} }}", aligned
+    raise LaunchError(
+        f"parallel_for: {name} is an array of {dtype}, which C lays out differently", hint="np.dtype(…, align=True)"
+    )
+
+
 def dtype_of(element: str) -> DType:
     """Return NumPy's type for a scalar type of C."""
     return np.dtype(_TYPES[element])

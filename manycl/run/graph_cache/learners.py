@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -57,9 +58,25 @@ def told(policy: LearningPolicy, result: Result) -> Result:
     from manycl.run.engine.asking_policies import asked  # that module imports planning
 
     waits = _waits(result) if result.machine.memories > 1 else None
-    measured = ((m.step.node, m.device, m.seconds) for m in result.measured() if m.step.role in ("", RANGE))
-    asked(policy, "learning", lambda: policy.observe(result.graph, measured, waits), lambda: None)
+    asked(policy, "learning", lambda: policy.observe(result.graph, _measured(result), waits), lambda: None)
     return result if result.plan is None else replace(result, policy=result.plan.policy)
+
+
+def _measured(result: Result) -> Iterator[Timed]:
+    """Yield the times of nodes by device: of their shares as planned, also where others have run a part of these."""
+    steps = [m for m in result.measured() if m.step.role in ("", RANGE)]
+    ran, planned = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    if result.plan is not None and result.playback is not None and any(result.playback.stolen.values()):
+        for m in steps:
+            ran[m.step.node, m.device] += m.step.groups
+        for a in result.plan.assignments:
+            planned[a.node, a.device] += a.groups
+    for m in steps:
+        of = m.step.node, m.device
+        if not ran[of]:
+            yield *of, m.seconds
+        elif planned[of]:
+            yield *of, m.seconds * planned[of] / ran[of]
 
 
 def _waits(result: Result) -> Iterator[Timed]:

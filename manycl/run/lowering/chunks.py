@@ -11,6 +11,8 @@ from itertools import accumulate, pairwise
 from manycl.graph.access import interfere
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
+from manycl.machine import Device
+from manycl.model.occupancy import work_groups
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.preemptible import PACKETS_AHEAD, least_groups, longest_packet, within
 from manycl.plan.problem import Problem
@@ -54,19 +56,18 @@ def in_chunks(plan: Plan, problem: Problem) -> Plan:
     most = {node: max(MOST, min(math.ceil(CELLS * packets[node]), FINEST_DEMANDED)) for node in shares}
     least = {node: -(-sum(groups) // max(FINEST, most[node])) for node, groups in shares.items()}
     counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}
-    together: dict[int, int] = {}
     out = []
     for a in plan.assignments:
         if a.node not in movable or not a.is_range:
             out.append(a)
             continue
-        if a.node not in together:
-            assert isinstance(a.dimension, int), "it is a range"
-            together[a.node] = run_together(graph.nodes[a.node], a.dimension, sum(shares[a.node]))
-        if a.node in still and problem.machine.devices[a.device].shortens:
-            sizes = evenly(a.groups, _endings(problem, a), together[a.node])
+        assert isinstance(a.dimension, int), "it is a range"
+        device = problem.machine.devices[a.device]
+        together = run_together(graph.nodes[a.node], a.dimension, sum(shares[a.node]), device)
+        if a.node in still and device.shortens:
+            sizes = evenly(a.groups, _endings(problem, a), together)
         else:
-            sizes = cut(a.groups, next(counts[a.node]), least[a.node], together[a.node])
+            sizes = cut(a.groups, next(counts[a.node]), least[a.node], together)
         each = (a.end - a.start) / a.groups
         for low, high in pairwise((0, *accumulate(sizes))):
             start, end = a.start + each * low, a.start + each * high
@@ -108,11 +109,14 @@ def _counts(shares: Sequence[int], least: int, most: int) -> list[int]:
     return counts
 
 
-def run_together(node: Node, dimension: int, groups: int) -> int:
-    """Return the number of work-groups along a dimension of which a chunk has a multiple; the launch has ``groups``."""
+def run_together(node: Node, dimension: int, groups: int, device: Device) -> int:
+    """Return the number of work-groups along a dimension of which a device's chunk has a multiple; the launch has
+    ``groups``. All units of a GPU have as many then."""
     if not isinstance(node, Launch) or node.local_size is None:
         return 1
     items, each = TOGETHER[dimension], node.local_size[dimension]
+    if device.kind != "cpu":
+        items, each = device.compute_units, work_groups(node) // groups
     found = items // math.gcd(items, each)
     while found * LEAST > groups and found > 1:
         found = found // 2 if found % 2 == 0 else 1

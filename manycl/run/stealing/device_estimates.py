@@ -123,13 +123,16 @@ class DeviceEstimates:
         if not each:
             each = (self._problem.range_seconds(node, device, total) - owner.launch_overhead) / total
             self._others[node, device] = each
+        each = max(each, 1e-9 / total)
         # chunks run one after another where work-groups begin with dimension 0 fastest
         shortens = owner.shortens and owner.memory == HOST and is_in_order(launch, chunks.dimension)
+        filled = 0.0
+        if not shortens:  # one group takes as long as all those that run beside it
+            filled = (self._problem.range_seconds(node, device, 1) - owner.launch_overhead) / each
         items = None if shortens else self._problem.estimates.first_slice(node, device)
-        first = math.inf if items is None else items * total / math.prod(launch.global_size)
-        each = max(each, 1e-9 / total)
+        first = math.inf if items is None else max(items * total / math.prod(launch.global_size), filled)
         size = self._packet_size(node, device, total, each) if device in self._problem.demanded else None
-        return Terms(each, owner.launch_overhead + ENQUEUING, first, shortens, size)
+        return Terms(each, owner.launch_overhead + ENQUEUING, first, shortens, size, min(filled, total))
 
     def _packet_size(self, node: int, device: DeviceIndex, total: int, each: float) -> PacketSize:
         """Return the size of a launch's packets on a preemptible device. ``each``: the seconds of a work-group."""

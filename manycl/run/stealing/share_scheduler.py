@@ -97,7 +97,7 @@ class ShareScheduler:
             return estimates.moving(chunks.steps[first:last], device, self._valid, self._now)
 
         cost = moving if problem.machine.memories > 1 else nothing_moves
-        launch = self.launches[node] = WorkStealing(chunks, terms, cost, done, in_turn, still)
+        launch = self.launches[node] = WorkStealing(chunks, terms, cost, done, in_turn, still, self._free)
         launch.is_ready = not chunks.bytes(self._graph).before
         is_known = still and all(problem.estimates.is_measured(node, d) for d in terms)
         if is_known and are_of_a_kind([problem.machine.devices[d] for d in self._able(launch)]):
@@ -269,7 +269,7 @@ class ShareScheduler:
             if device in self._away or not self._busy[device] or device in inputs.coming:
                 continue  # (a device that is free takes chunks at once)
             ends = [one.end(w, now) for one in launches if (w := one.workers.get(device)) is not None and w.given]
-            free = max(now, self._since[device] + self._foreseen[device], *ends)
+            free = max(now, self._free(device), *ends)
             for launch in launches:
                 found = launch.foreseen(device, free, now)
                 keys = found and inputs.next(launch.chunks, device, found, now, partial(may_bring, device))
@@ -277,6 +277,10 @@ class ShareScheduler:
                     out.append((device, keys))
                     break
         return out
+
+    def _free(self, device: DeviceIndex) -> float:
+        """Return when a device is predicted to have ended the steps that are no packets."""
+        return self._since[device] + self._foreseen[device]
 
     def arrived(self, device: DeviceIndex, now: float) -> list[Assigned]:
         """Return what a device takes, if it has waited for prefetching transfers, as all of these have ended."""

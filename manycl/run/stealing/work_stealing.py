@@ -72,9 +72,9 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
-    until they are ``loosened``. ``workers``: the devices that take part,
-    or did; ``thieves``: devices that have stolen, or of whose packets some was taken back; ``is_ready``: whether all
-    that any chunk depends on has been given to devices."""
+    until they are ``loosened``; ``free``: when a device that has not begun is predicted to. ``workers``: the devices
+    that take part, or did; ``thieves``: devices that have stolen, or of whose packets some was taken back;
+    ``is_ready``: whether all that any chunk depends on has been given to devices."""
 
     def __init__(
         self,
@@ -84,8 +84,9 @@ class WorkStealing:
         done: Set[int] = frozenset(),
         in_turn: bool = False,
         still: bool = False,
+        free: Callable[[DeviceIndex], float] = lambda device: 0.0,
     ) -> None:
-        self.chunks, self.in_turn, self.still, self._moving = chunks, in_turn, still, moving
+        self.chunks, self.in_turn, self.still, self._moving, self.free = chunks, in_turn, still, moving, free
         self.workers: dict[DeviceIndex, StealingWorker] = {}
         self.thieves: set[DeviceIndex] = set()
         self.is_ready = False
@@ -231,6 +232,9 @@ class WorkStealing:
             at = self._end_of_packet(thief, low, high, now)
             if self.in_turn and self._moving(thief.device, low, at) > self.groups(low, at) / thief.rate:
                 return None  # the device for which all of it is planned may begin before that
+            free = self.free(victim.device)
+            if now < free and free + self.groups(low, high) / victim.rate < now + self.groups(low, at) / thief.rate:
+                return None  # it would have ended all of it first
             thief.rest, victim.rest = (low, at), (at, high)
         else:
             at = self._divide(thief, victim, victim.rest, end, now, self._moving)
@@ -262,7 +266,7 @@ class WorkStealing:
         cut = bisect_left(before, before[high] - wanted, low, high)
         for at in (max(cut - 1, low), cut):  # rather a bit more than too little: packets at a deque's end are small
             groups = before[high] - before[at]
-            until = start + moving(thief.device, at, high) + groups / own
+            until = start + moving(thief.device, at, high) + max(groups, thief.filled) / own
             if groups and until < end and max(until, end - groups / theirs) < end:
                 return at
         return high

@@ -38,13 +38,15 @@ DEAREST = 200e-6
 class Terms(NamedTuple):
     """The estimates of a device: seconds of a work-group, and seconds that a packet costs beside its groups. ``first``:
     the most groups of a packet until one was measured. ``shortens``: whether packets that it was given can end early.
-    ``size``: the largest packet size."""
+    ``size``: the largest packet size; ``filled``: the groups that fill the device: fewer take as long (0:
+    unknown)."""
 
     group: float
     packet: float
     first: float = math.inf
     shortens: bool = False
     size: PacketSize | None = None
+    filled: float = 0.0
 
 
 class Packet(NamedTuple):
@@ -70,8 +72,8 @@ class StealingWorker:
 
     def __init__(self, device: DeviceIndex, queue: int, terms: Terms) -> None:
         self.device, self.queue = device, queue
-        self.rate, self.packet, self.first, self.shortens, self.size = 1.0 / terms.group, *terms[1:]
-        self.least, self.dear = terms.packet / COST, 0.0
+        self.rate, self.packet, self.first, self.shortens, self.size, self.filled = 1.0 / terms.group, *terms[1:]
+        self.least, self.dear = max(terms.packet / COST, terms.filled * terms.group), 0.0
         self.rest = 0, 0
         self.given = deque[tuple[Packet, float, int]]()
         self.ahead = PACKETS_AHEAD if self.size is None else self.size.at_a_time

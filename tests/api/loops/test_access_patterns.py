@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.api.loops import access_patterns, parallel_for
 from manycl.api.loops.access_patterns import AccessPattern
 from manycl.errors import LaunchError
 
@@ -143,3 +146,25 @@ def test_points_that_meet_are_told_with_the_line_of_the_body_and_the_index() -> 
     assert found.apart["j"] == ("y: line 2 writes elements that other groups write too",)
     found = mc.ParallelFor("\ny[i] = y[max(i - 1, 0)];").derive(10, y=y)
     assert found.apart["i"] == ("y: line 2 reads elements that line 2 writes of other groups",)
+
+
+def test_functions_of_batches_say_what_moves() -> None:
+    """Rows of different lengths: what a batch reads lies between row pointers, which functions look up."""
+    lengths = np.random.default_rng(4).integers(0, 9, 256)
+    begin = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    values, out = np.random.default_rng(5).random(begin[-1]).astype(np.float32), np.zeros(256, np.float32)
+    body = "float s = 0;\nfor (int e = begin[i]; e < begin[i + 1]; e++) s += values[e];\nout[i] = s;"
+    rows = mc.continuous_subsections(lambda b: begin[4 * b], lambda b: begin[4 * b + 4])
+    mc.parallel_for(256, body, begin=begin, values=values, out=out, access={"values": rows}, batch=4)
+    expected = [values[a:b].sum() for a, b in itertools.pairwise(begin)]
+    assert np.allclose(out, expected, rtol=1e-5)
+    ((name, lines),) = access_patterns.bounds_of({"values": rows}, 64)
+    low, high = np.array([access_patterns._span(lines, b, {}) for b in range(64)]).T
+    assert name == "values"
+    assert (low <= begin[:-4:4]).all()
+    assert (high >= begin[4::4]).all()
+    assert (high - low).max() < len(values) / 4
+    loop = mc.ParallelFor(body, access={"values": rows}, batch=4)
+    call = loop._call(256, {"begin": begin, "values": values, "out": out})
+    kernel = loop._promised(call, parallel_for._compiled(call.form), None)
+    assert [str(a.reads) for a in kernel.annotations if a.name == "values"] != ["None"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -278,6 +279,8 @@ def test_errors_of_functions_and_of_bounds_have_their_lines() -> None:
         (("c[i] = get_global_id(0);", {"c": np.zeros(3)}), "get_global_id belongs to work-groups"),
         (("\nbarrier(CLK_LOCAL_MEM_FENCE);", {}), "<body>:2: barrier"),
         (("local int x;", {}), "local belongs to work-groups"),
+        (("c[i] = get_local_id(0);", {"c": np.zeros(3), "local": (2,)}), "do not divide the space (3,)"),
+        (("c[i].x = 0;", {"c": np.zeros(3, [("x", "i1"), ("y", "f4")])}), "C lays out differently"),
         (("c[i] = 0;", {"c": np.zeros(3), "i": 4}), "i stands for two things"),
         (("c[i] = x;", {"c": np.zeros(3), "x": 1e300}), None),
         (("c[i] = x;", {"c": np.zeros(3, np.float32), "x": 1e300}), "too large for float"),
@@ -415,9 +418,8 @@ def test_least_and_greatest_of_operands_of_several_types(kind: str, devices: str
         for name in names:
             body = f"s = {name}(s, x[i]);"
             assert mc.parallel_for(300, body, x=x, reduction={"s": name}, queue=queue) == getattr(x, name)()
-        mc.parallel_for(
-            300, "y[i] = max(x[max(i - 1, 0)], min(3, x[min(i + 1, n - 1)]));", x=x, y=y, n=300, queue=queue
-        )
+        body = "y[i] = max(x[max(i - 1, 0)], min(3, x[clamp(i + 1, 0, n - 1)]));"
+        mc.parallel_for(300, body, x=x, y=y, n=300, queue=queue)
     at = np.arange(300)
     expected = np.maximum(x[np.maximum(at - 1, 0)], np.minimum(x.dtype.type(3), x[np.minimum(at + 1, 299)]))
     assert (y == expected).all()
@@ -426,4 +428,61 @@ def test_least_and_greatest_of_operands_of_several_types(kind: str, devices: str
 @pytest.mark.parametrize("devices", ["cpu", "cpu/2"])
 def test_accesses_outside_are_told_with_the_line_of_the_body(devices: str) -> None:
     with mc.Queue(devices) as queue, pytest.raises(LaunchError, match="in <body>, line 3: a"):
-        mc.parallel_for(10, "float t = 1;\n\na[max(i, 3) + 5] = t;", a=np.zeros(10, np.float32), queue=queue)
+        mc.parallel_for(10, "float t = 1;\n\na[max(i, 0) + 5] = t;", a=np.zeros(10, np.float32), queue=queue)
+
+
+@pytest.mark.parametrize("devices", ["cpu/2", "opencl/2"])
+def test_points_of_a_work_group_share_local_memory_and_barriers(devices: str) -> None:
+    x = np.random.default_rng(3).random((8, 128), np.float32)
+    out = np.zeros_like(x)
+    body = """
+    local float tile[4][32];
+    int row = get_local_id(1), at = get_local_id(0);
+    tile[row][at] = x[i * 128 + j];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    out[i * 128 + j] = tile[3 - row][31 - at] + (get_batch_iteration() + 10 * (get_iteration() / get_batch_size()));
+    """
+    with mc.Queue(devices) as queue:
+        mc.parallel_for((8, 128), body, x=x, out=out, local=(4, 32), batch=4, queue=queue)
+    turned = x.reshape(2, 4, 4, 32)[:, ::-1, :, ::-1].reshape(8, 128)
+    assert (out == turned + np.repeat([np.float32(0), np.float32(11)], 4)[:, None]).all()
+    found = mc.ParallelFor(body, batch=4).derive((8, 128), x=x, out=out, local=(4, 32))
+    assert found.arrays["x"].reads == found.arrays["out"].writes == mc.successive_subsections(4 * 128)
+
+
+@pytest.mark.parametrize("devices", ["cpu/2", "opencl/2"])
+def test_structures_are_those_of_numpys_arrays(devices: str) -> None:
+    inner = [("a", "i4"), ("b", "u1")]
+    kind = np.dtype([("x", "f4"), ("k", "i2"), ("p", "f8", (3,)), ("q", inner), ("c", "c8")], align=True)
+    a = np.zeros(300, kind)
+    a["x"], a["q"]["b"], b = np.arange(300), 7, np.zeros_like(a)
+    body = "a_t t = a[299 - i]; t.k = i; t.p[1] = t.x / 3.0; t.q.a = t.q.b; t.c.y = 2; b[i] = t;"
+    with mc.Queue(devices) as queue:
+        mc.parallel_for(300, body, a=a, b=b, queue=queue)
+        total = mc.parallel_for(300, "s += b[i].p[1];", b=b, s=0.0, reduction={"s": "+"}, queue=queue)
+    expected = a[::-1].copy()
+    expected["k"], expected["q"]["a"], expected["c"] = np.arange(300), 7, 2j
+    expected["p"][:, 1] = np.arange(300.0)[::-1] / 3
+    assert all((b[name] == expected[name]).all() for name in kind.names or ())
+    assert total == pytest.approx(expected["p"][:, 1].sum())
+
+
+@pytest.mark.parametrize(
+    ("body", "meet"),
+    [
+        ("a[0] += i;", "a: line 1 writes"),
+        ("a[i] = a[i + 1];", "line 1 reads elements"),
+        ("a[i % 2 + 2] = i;", "a: line 1 writes"),
+        ("a[2 * i % 9] = i;", ""),
+        ("b[0] = 1;", ""),  # one value
+        ("a[b[i]] = i;", ""),  # which may be so
+        ("atomic_add(&b[0], 1);", ""),
+    ],
+)
+def test_points_that_certainly_meet_are_told(body: str, meet: str) -> None:
+    given: dict[str, Any] = {"a": np.zeros(10, np.float32), "b": np.zeros(9, np.int32)}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            mc.parallel_for(9, body, **{name: a for name, a in given.items() if f"{name}[" in body})
+    assert [meet in str(w.message) and w.filename == __file__ for w in told] == [True] * bool(meet)

@@ -63,6 +63,8 @@ def test_two_devices_are_measured_and_results_are_right(
             assert all(seconds > 0 for seconds in point["seconds"].values())
             assert point["wait"] > 0
         assert row["slices"] >= 1
+        assert 1 <= row["predicted_slices"] <= real.SLICES
+        assert row["predicted_percent"] > -100.0
     figures["others"] = [{**figures, "devices": "the same again"}]
     report.write({**report.figures_of_model(), **figures}, tmp_path)
     page = (tmp_path / "hopping.md").read_text()
@@ -103,7 +105,12 @@ def test_plans_give_the_fast_device_nothing() -> None:
 
 def row(k: float, points: list[tuple[float, float, float, float]], sliced: float = 2.0) -> dict[str, Any]:
     seconds = [dict(zip(WAYS, p, strict=True)) for p in points]
-    return {"k": k, "sliced_percent": sliced, "points": [{"part": 0.5, "seconds": s} for s in seconds]}
+    return {
+        "k": k,
+        "sliced_percent": sliced,
+        "predicted_percent": 2.44,
+        "points": [{"part": 0.5, "seconds": s} for s in seconds],
+    }
 
 
 def test_the_summary() -> None:
@@ -117,6 +124,10 @@ def test_the_summary() -> None:
     assert found["never_migrating_percent"] == pytest.approx(100 * (math.sqrt(1.02 * 1.04) - 1))
     assert found["both_bound_share_mean"] == pytest.approx((1.5 - 1) / (1.5 - 1))
     assert math.isnan(real.summary(rows[1:])["bound_share_mean"])
+    assert (found["most_over_pns"], found["cannot_be"]) == (pytest.approx(1.2), 0)
+    assert found["never_predicted_percent"] == pytest.approx(2.44)
+    disturbed = real.summary([rows[0], row(2.0, [(4.4, 5.0, 2.0, 2.0)])])  # 2.2 times as fast, of 1.33
+    assert (disturbed["bound_share_most"], disturbed["cannot_be"]) == (found["bound_share_mean"], 1)
     nearly = row(1.02, [(2.4, 3.0, 2.0, 1.6)])
     assert math.isnan(real.summary([nearly])["bound_share_mean"])  # of which a hundredth can be gained
     assert model.share_of_bound(1.2, 2.0) == pytest.approx(found["bound_share_mean"])

@@ -18,6 +18,7 @@ from manycl.run.commands.backend import Command, Run
 from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
+from manycl.run.graph_cache import learners
 from manycl.run.recovery.device_events import DeviceComes, DeviceEvent, DeviceLeaves, DeviceSlows
 from manycl.run.session.session import Session
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
@@ -121,7 +122,7 @@ def test_where_nobody_comes_shares_stay(queue: mc.Queue) -> None:
         assert result.settled is result.plan, "and may move in the next run"
 
 
-@pytest.mark.parametrize("policy", ["auto", "in_order", "pns", "balance", "mkmd", "hop", "repara"])
+@pytest.mark.parametrize("policy", ["auto", "in_order", "pns", "balance", "mkmd", "hop", "repara", "adaptive"])
 def test_policies_need_not_ask_for_that(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preemptible, "SHORTEST", 0.0)
     with mc.Queue("native/2", policy=policy) as queue:
@@ -152,7 +153,7 @@ def makespan(result: Result) -> float:
     return max(e.end for e in kernels)
 
 
-@pytest.mark.parametrize("policy", ["balance", "pns", "auto"])
+@pytest.mark.parametrize("policy", ["balance", "pns", "auto", "adaptive"])
 @pytest.mark.parametrize("leaves", [0.003, 0.02, 0.04])
 def test_a_simulated_device_that_leaves_is_soon_free(leaves: float, policy: str) -> None:
     """Within 5 ms, of launches of 50 ms or 100; others run what is left, and nothing runs twice."""
@@ -199,3 +200,15 @@ def test_devices_that_are_not_alike_do_not_help_unasked() -> None:
     chain.machine = replace(chain.machine, devices=(one, replace(other, model="another")))
     slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(0), 4.0, 0.01, 10.0),))
     assert makespan(chain.run(disturbance=slow)) == pytest.approx(0.01 + 4 * 0.04, rel=0.01)
+
+
+def test_what_is_learned_is_of_shares_as_they_were_planned() -> None:
+    """A device leaves in the middle of a run, and the other one runs a part of its share: what both take for shares as
+    planned, which are halves of 50 ms, is learned all the same."""
+    chain = simulated()
+    result = chain.run(((0.02, lambda: chain.events.put(DeviceLeaves("d0"))),), policy="adaptive")
+    assert [(e.device, e.groups) for e in result.trace.kernels()] == [("d0", 896), ("d1", 2048), ("d1", 1152)]
+    taken = {0: 0.0, 1: 0.0}
+    for _, device, seconds in learners._measured(result):
+        taken[device] += seconds
+    assert taken == {0: pytest.approx(0.05, rel=0.02), 1: pytest.approx(0.05, rel=0.02)}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Launch
-from manycl.machine import DeviceIndex
+from manycl.machine import Device, DeviceIndex
 from manycl.plan.preemptible import PACKETS_AHEAD
 from manycl.run.lowering.chunks import FINEST, MOST, cut, run_together
 from manycl.run.lowering.steps import ChunkDeque, Chunks
@@ -72,7 +72,14 @@ def test_cells_are_multiples_of_what_runs_together(
 ) -> None:
     """Of 64 work-items, or 12 rows, where a launch has 30 times as many."""
     launch = Launch("k", ProgramFacts("", (), {}), KernelFacts("k", 1, ()), (1 << 20,), local, (), (), ())
-    assert run_together(launch, dimension, groups) == wanted
+    assert run_together(launch, dimension, groups, Device("cpu0", "cpu")) == wanted
+
+
+def test_cells_of_a_gpu_are_multiples_of_its_units() -> None:
+    """In work-groups along a dimension, each of which has 4 here."""
+    launch = Launch("k", ProgramFacts("", (), {}), KernelFacts("k", 1, ()), (1 << 18, 8), (64, 2), (), (), ())
+    found = [run_together(launch, 0, 4096, Device("gpu0", "gpu", compute_units=n)) for n in (66, 8)]
+    assert found == [33, 2]
 
 
 def test_the_last_cells_are_small() -> None:
@@ -424,6 +431,29 @@ def test_nobody_waits_for_a_device_that_has_not_begun(in_turn: bool) -> None:
         _, ran = run_alone(state, 0, 0.0, 1e-3)
         assert [c for t in ran for c in range(t.first, t.last)] == list(range(64))
         assert state.is_over
+
+
+def test_nothing_slow_is_begun_that_a_faster_device_would_have_ended_first() -> None:
+    """A chunk takes 100 ms here; all of them take the other device 6.4 ms, which is free at 10 ms, or later."""
+    for free, wanted in ((10e-3, False), (95e-3, True)):
+        terms = {device(0): Terms(100e-3, 1e-5), device(1): Terms(1e-4, 1e-5)}
+        chunks = chunked([1] * 64, {device(0): (0, 0), device(1): (0, 64)})
+        state = WorkStealing(chunks, terms, in_turn=True, free=lambda _, at=free: at)
+        assert (state.take(device(0), 0.0) is not None) is wanted
+        assert wanted or state.take(device(0), 11e-3) is not None  # nobody waits for one that is late
+
+
+def test_packets_fill_devices() -> None:
+    """64 groups take a device as long as one does: no packet has fewer, but the last ones."""
+    terms = {device(0): Terms(1e-4, 1e-5, filled=64.0), device(1): Terms(1e-3, 1e-5)}
+    state = WorkStealing(chunked([1] * 330, {device(0): (0, 300), device(1): (300, 330)}), terms)
+    now, sizes = 0.0, []
+    state.take(device(1), 0.0)
+    while (taken := state.take(device(0), now)) is not None:
+        now += max(64, taken.last - taken.first) * 1e-4
+        state.workers[device(0)].end(now)
+        sizes.append(taken.last - taken.first)
+    assert min(sizes[:-2]) >= 64
 
 
 def test_who_is_faster_takes_all_that_is_left() -> None:
