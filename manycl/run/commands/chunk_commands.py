@@ -10,7 +10,7 @@ from manycl.machine import HOST, HOST_BIT, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import Evict, Lane, Run, TransferQueue
 from manycl.run.commands.emit import AS_NODES_HAVE_IT, Emitter
-from manycl.run.commands.transfers import Subject
+from manycl.run.commands.transfers import Dependences, Subject
 from manycl.run.lowering.steps import Chunks
 from manycl.utilities.changed import named
 
@@ -73,11 +73,11 @@ class PacketEmitter(Emitter):
             order = launch.order(self._graph) if self.far else AS_NODES_HAVE_IT
             read_on = dict(self._unawaited) if self.far and parts else {}
             near = has_before is not None
-            after, told, heard = ([], set(), set()) if near else self._find(chunks, before, lane, order)
+            found = Dependences(device) if near else self._find(chunks, before, lane, order)
             if before:
-                self._comes_behind(before, lane, after, told, heard)
+                self._comes_behind_nodes(before, lane, found)
             index = len(commands)
-            waits = self._in_queue(index, lane, after, heard)
+            waits = self._in_queue(index, lane, found.after, found.heard)
         commands.append(named(Run, (token, device, queue, waits, True, chunks, task, beside, undo, parts)))
         self._packets[index] = first
         lanes, at = self._lane, self._at
@@ -184,11 +184,8 @@ class PacketEmitter(Emitter):
         masks.update(dict.fromkeys(touched.writes, 1 << memory))
         return has_before
 
-    def _comes_behind(
-        self, steps: Collection[int], lane: Lane, after: list[int], told: set[int | None], heard: set[int]
-    ) -> None:
-        """Add the tokens that a command of a queue depends on: to ``after`` those that its device waits for, and to
-        ``heard`` those of other devices, unless they are in ``told``."""
+    def _comes_behind_nodes(self, steps: Collection[int], lane: Lane, waits: Dependences) -> None:
+        """Make a command of a queue come after those of some nodes, unless what it waits for tells of their ends."""
         device, of = lane[0], self._lane
         waited: set[int] = set()
         for p in steps:
@@ -199,9 +196,9 @@ class PacketEmitter(Emitter):
             by = self._by(p)
             if at[0] == device:
                 waited.add(by)
-            elif by not in told:
-                heard.add(by)
-        after += sorted(waited)
+            elif by not in waits.told:
+                waits.heard.add(by)
+        waits.after += sorted(waited)
 
     def _by(self, token: int) -> int:
         """Return the token of the command that runs a node, or of the transfer itself."""

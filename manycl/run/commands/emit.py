@@ -21,7 +21,7 @@ from manycl.run.commands.backend import Copy, HostCall, Lane, Run, TransferQueue
 from manycl.run.commands.checkpoint_commands import Keeper
 from manycl.run.commands.command_graph import CommandGraph, linked
 from manycl.run.commands.flow_control import FlowControl, ahead_of
-from manycl.run.commands.transfers import Copies, EndedTransfers, Subject, WriteBack
+from manycl.run.commands.transfers import Copies, Dependences, EndedTransfers, Subject, WriteBack
 from manycl.run.data.coherence import places
 from manycl.run.lowering.steps import Chunks
 
@@ -138,28 +138,23 @@ class Emitter(Copies):
             turn = self._turn.get(lane, 0)
             for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
                 self._look_ahead(following, lane)
-        after, told, heard = self._find(nodes, before, lane)
-        self._emit(step, after, told, heard, watched)
+        self._emit(step, self._find(nodes, before, lane), watched)
         self._change(nodes, lane, node)
 
     def _find(
         self, nodes: Collection[int], before: Collection[int], lane: Lane, order: Order = AS_NODES_HAVE_IT
-    ) -> tuple[list[int], set[int | None], set[int]]:
+    ) -> Dependences:
         """Bring what nodes need that run next as one command of a queue, and come ``before`` the nodes of these tokens.
-        Return the tokens of its device that the command comes after, the nodes of whose ends these tell, and the tokens
-        of other devices that must be reported. ``order``: in which pieces are brought."""
-        after: list[int] = []
-        told: set[int | None] = set()
-        heard: set[int] = set()
-        missing, device = self._missing(nodes, self._memory[lane[0]]), lane[0]
+        Return what the command comes after. ``order``: in which pieces are brought."""
+        waits, missing = Dependences(lane[0]), self._missing(nodes, self._memory[lane[0]])
         if missing:
             is_due = not self._is_held(lane) and self._is_due(before, lane)
             for key in sorted(missing, key=order.__getitem__) if order else missing:
-                self._bring(key, lane, is_due, after, told, heard)
+                self._bring(key, lane, is_due, waits)
         if self._unawaited:
             tasks = self._graph.nodes
-            self._comes_behind_unawaited([key for n in nodes for key in tasks[n].writes], device, after, heard)
-        return after, told, heard
+            self._comes_behind_unawaited([key for n in nodes for key in tasks[n].writes], waits)
+        return waits
 
     def _change(self, nodes: Collection[int], lane: Lane, token: int, order: Order = AS_NODES_HAVE_IT) -> None:
         """Note what nodes write that run as one command (``token``) of a queue, and pass it on. ``order``: in which
@@ -212,23 +207,14 @@ class Emitter(Copies):
                     found[key] = None
         return found
 
-    def _emit(
-        self,
-        step: Assignment,
-        after: list[int],
-        told: set[int | None],
-        heard: set[int],
-        watched: bool,
-        behind: Iterable[int] = (),
-    ) -> None:
-        """Emit a launch that comes after some tokens of its device, must wait for reports of others, and finds its
-        data. ``told``: nodes of whose ends these report; ``behind``: commands that must have been given before."""
-        node, device, lane = step.node, step.device, (step.device, step.queue)
+    def _emit(self, step: Assignment, on: Dependences, watched: bool, behind: Iterable[int] = ()) -> None:
+        """Emit a launch that finds its data. ``behind``: commands that must have been given before."""
+        node, device, lane, after, heard = step.node, step.device, (step.device, step.queue), on.after, on.heard
         for p in self._graph.predecessors[node]:
             at = self._lane[p]
             assert at is not None
             if at[0] != device:
-                if p not in told:
+                if p not in on.told:
                     heard.add(p)
             elif at != lane:
                 after.append(p)
@@ -263,8 +249,8 @@ class Emitter(Copies):
         self.masks[key] = 1 << at
 
     def _call(self, node: int, task: HostTask) -> None:
-        lane = ON_HOST, 0
-        heard: set[int] = set()
+        lane, waits = (ON_HOST, 0), Dependences(ON_HOST)
+        heard = waits.heard
         for key in dict.fromkeys((*task.reads, *task.writes)):
             if key in task.reads or key not in task.overwrites:
                 mask = self._mask(key)
@@ -275,7 +261,7 @@ class Emitter(Copies):
                 heard.add(token)
         # each predecessor is reported itself: a function must not be called on the results of a kernel that failed
         heard.update(self._graph.predecessors[node])
-        self._comes_behind_unawaited(task.writes, ON_HOST, [], heard)
+        self._comes_behind_unawaited(task.writes, waits)
         index = len(self.commands)
         self._in_queue(index, lane, (), heard)  # side effects of functions keep their order
         self.commands.append(HostCall(node))
@@ -304,18 +290,14 @@ class Emitter(Copies):
 
     # transfers
 
-    def _bring(
-        self, key: BufferKey, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
-    ) -> None:
+    def _bring(self, key: BufferKey, lane: Lane, is_due: bool, waits: Dependences) -> None:
         """Make a buffer valid in the memory of the device of a queue's next node."""
-        device, _ = lane
-        memory = self._memory[device]
-        mask = self._mask(key)
-        if not mask >> memory & 1:
+        memory = self._memory[lane[0]]
+        if not self._mask(key) >> memory & 1:
             source = self._approach(key, memory, TransferQueue.DOWNLOAD)
             if source != memory:  # it is due when what it waits for has come
                 self._upload(key, lane, is_due or source in self._made.get(key, {}), source=source)
-        self._comes_after(key, memory, device, after, told, heard)
+        self._comes_after(key, memory, waits)
 
     def _is_due(self, before: Iterable[int], lane: Lane) -> bool:
         """Return whether what depends on some nodes can be enqueued at the start, as far as other devices are

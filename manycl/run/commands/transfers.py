@@ -44,6 +44,19 @@ class EndedTransfers(NamedTuple):
 NOTHING = EndedTransfers()
 
 
+class Dependences:
+    """What a command of a ``device`` comes after: tokens of that device (``after``), and those of others that must be
+    reported (``heard``). ``told``: the nodes of whose ends these tell."""
+
+    __slots__ = ("after", "device", "heard", "told")
+
+    def __init__(self, device: DeviceIndex) -> None:
+        self.device = device
+        self.after: list[int] = []
+        self.told: set[int | None] = set()
+        self.heard: set[int] = set()
+
+
 class Copies:
     """The books of where buffers are, and the emitter of transfers. ``masks``: where each buffer is valid after the
     commands so far, as bits of places: memories, and where room is short also windows. ``made[key][place]``: the
@@ -197,40 +210,36 @@ class Copies:
             return mine, {t for t in found if t not in mine}
         return ([made], set()) if self._lane_of(made)[0] == device else ([], {made})
 
-    def _comes_after(
-        self, key: BufferKey, at: int, device: DeviceIndex, after: list[int], told: set[int | None], heard: set[int]
-    ) -> None:
-        """Make a command of a device, which finds a buffer in a place, come after the transfer that brings it there.
-        (Nodes that write it there are the command's predecessors, or write it at the same time.)"""
+    def _comes_behind(self, token: int, waits: Dependences) -> None:
+        """Make a command come after a transfer, or after one that another device of its memory makes."""
+        if self._lane_of(token)[0] == waits.device:
+            waits.after.append(token)
+        else:
+            waits.heard.add(token)
+
+    def _comes_after(self, key: BufferKey, at: int, waits: Dependences) -> None:
+        """Make a command, which finds a buffer in a place, come after the transfer that brings it there. (Nodes that
+        write it there are the command's predecessors, or write it at the same time.)"""
         token = self._made.get(key, {}).get(at)
         if token is not None and token < len(self._lane):
             token = self._arrived.get((key, at)) if key in self._together else None
-        if token is None:
-            return
-        if self._lane_of(token)[0] != device:  # another device of this memory uploads it
-            heard.add(token)
-        else:
-            after.append(token)
-        told.add(self.told_by(token))
+        if token is not None:
+            self._comes_behind(token, waits)
+            waits.told.add(self.told_by(token))
 
     def reads_on(self, key: BufferKey, token: int) -> None:
         """Note that a transfer reads a buffer, and that maybe no command waits for it."""
         self._unawaited.setdefault(key, []).append(token)
 
-    def _comes_behind_unawaited(
-        self, writes: Iterable[BufferKey], device: DeviceIndex, after: list[int], heard: set[int]
-    ) -> None:
-        """Make a command of a device (or of the host) come after the transfers that still read what it writes."""
+    def _comes_behind_unawaited(self, writes: Iterable[BufferKey], waits: Dependences) -> None:
+        """Make a command come after the transfers that still read what it writes."""
         if not self._unawaited:
             return
         for key in writes:
             # (other commands may write it together with this one)
             found = self._unawaited.get(key, ()) if key in self._together else self._unawaited.pop(key, ())
             for token in found:
-                if self._lane_of(token)[0] == device:
-                    after.append(token)
-                else:
-                    heard.add(token)
+                self._comes_behind(token, waits)
 
     # copies
 

@@ -25,7 +25,7 @@ from manycl.machine import HOST, HOST_BIT, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.commands.backend import Copy, Evict, Lane, TransferQueue
 from manycl.run.commands.emit import Emitter
-from manycl.run.commands.transfers import Subject
+from manycl.run.commands.transfers import Dependences, Subject
 from manycl.run.data.lifetimes import Lifetimes
 from manycl.run.tiling.limits import stores, too_large
 from manycl.run.tiling.locations import PieceLocations
@@ -105,24 +105,19 @@ class TightEmitter(Emitter):
         homes = self._places.homes(node, device)
         if device in self._holds:
             self._make_room(node, device)
-        after: list[int] = []
-        told: set[int | None] = set()
-        heard: set[int] = set()
+        waits = Dependences(device)
         for key in dict.fromkeys((*task.reads, *task.writes)):
             there = self._mask(key) >> homes[key] & 1
             if key not in task.reads and (key in task.overwrites or (not there and self._overwritten(node, key))):
                 continue
-            self._fetch(key, homes[key], lane, after, told, heard)
+            self._fetch(key, homes[key], lane, waits)
         # a piece that was downloaded to make room has no other reader that the write would wait for
         for key in task.writes:
             token = self._transfer_to(key, HOST)
             if token is not None:
-                if self._lane_of(token)[0] == device:
-                    after.append(token)
-                else:
-                    heard.add(token)
+                self._comes_behind(token, waits)
         behind = [b for store in self._needs_of(node) if (b := self._use((device, store), lane, node)) is not None]
-        self._emit(step, after, told, heard, watched, behind)
+        self._emit(step, waits, watched, behind)
         self._latest[device] = node
         for key in task.writes:
             self._write(key, homes[key], node)
@@ -155,9 +150,7 @@ class TightEmitter(Emitter):
 
     # transfers
 
-    def _fetch(
-        self, key: BufferKey, at: int, lane: Lane, after: list[int], told: set[int | None], heard: set[int]
-    ) -> None:
+    def _fetch(self, key: BufferKey, at: int, lane: Lane, waits: Dependences) -> None:
         """Make a piece valid at a location of a step's device."""
         device, _ = lane
         mask = self._mask(key)
@@ -173,7 +166,7 @@ class TightEmitter(Emitter):
                     self._approach(key, HOST, TransferQueue.DOWNLOAD)
                 if at != HOST:
                     self._come(key, at, device)
-        self._comes_after(key, at, device, after, told, heard)
+        self._comes_after(key, at, waits)
 
     def _copy(self, key: BufferKey, source: int, target: int, lane: Lane) -> None:
         """Copy a piece from one store of a device to another, in a queue of its kernels."""

@@ -75,7 +75,7 @@ def test_a_failure_is_said_and_a_repetition_too(capsys: pytest.CaptureFixture[st
     assert script is not None
     assert said(capsys)[0] == "run of 3 steps by a plan, queues (1, 1)"
     assert again(script, SimBackend(WHERE, Unit()), Directory(), observers=debugging(1)) is not None
-    assert said(capsys) == ["run of 3 steps by a plan, queues (1, 1)", "complete: 3 steps"]
+    assert said(capsys) == ["run of 3 steps by given, queues (1, 1)", "complete: 3 steps"]
     broken = SimBackend(WHERE, Unit(), disturbance=Disturbance(failing={1: "worn out"}))
     with pytest.raises(RunFailure):
         execute(handed_on(), PLAN, broken, Directory(), observers=debugging(1))
