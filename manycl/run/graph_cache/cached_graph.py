@@ -173,12 +173,12 @@ class CachedGraph:
         if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
             self._begin()
         plan, result = self._tuner.plan, None
-        may_wait = self._tuner.kept is not None or (self._is_beside and self.is_looked_at)
-        former = self._tuner.fallback if plan is None and may_wait else None
-        if former is not None and self._takes_long and self._is_own:
-            # the fastest plan is followed while another one is made
-            self._plan_ahead(graph, self.session.directory.copy)
-            plan = former.plan if self._tuner.ahead is None else None
+        may_wait = plan is None and (self._tuner.kept is not None or (self._is_beside and self.is_looked_at))
+        if may_wait and (former := self._tuner.fallback) is not None:
+            if not self._is_asked_ahead and self._takes_long and self._is_own:
+                self._plan_ahead(graph, self.session.directory.copy)
+            if self._is_asked_ahead and self._tuner.ahead is None:
+                plan = former.plan  # the fastest plan is followed while another one is made
         if plan is not None:
             self._was_other = self._tuner.candidate is not None
             result = self._follow(plan, graph, of)
