@@ -51,8 +51,7 @@ class MemoryAccess:
     def relevant(self) -> tuple[list[Expr], bool]:
         """The conditions, and whether they are all: of those on unknown values that have no part in the offset only
         what bounds of these values tell (``i < n`` of ``i < n + ?1``, where that is 0 at most)."""
-        parts = list(self.condition.parts)
-        parts = [p for p in parts if p != ONE]
+        parts = [p for p in self.condition.parts if p != ONE]
         shared = {name for name, v in self.offset.variables().items() if v.unknown}
         kept = [p for p in parts if not p.unknown]
         open_parts = [p for p in parts if p.unknown]

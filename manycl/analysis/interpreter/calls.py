@@ -147,7 +147,7 @@ class Calls(Expressions):
             return self.image(name, arguments, node)
         values = [self.value(argument) for argument in arguments]
         self.here = node.start
-        if any(isinstance(v, Pointer) for v in values):
+        if Pointer in map(type, values):
             return self.through_pointers(name, arguments, values, node)
         if match := _CONVERT.fullmatch(name):
             return self.conversion(match, arguments[0], values[0], node.type)
@@ -343,10 +343,10 @@ class Calls(Expressions):
         return self.unknown_of(type_)
 
     def mathematics(self, name: str, arguments: tuple[Node, ...], values: list[Cell], type_: CType) -> Cell:
-        floating = any(a.type.base in ("float", "double", "half") for a in arguments)
-        kind = "double" if any(a.type.base == "double" for a in arguments) else "float"
-        lanes = max([type_.lanes, *(a.type.lanes for a in arguments)])
-        if floating:
+        bases = {a.type.base for a in arguments}
+        kind = "double" if "double" in bases else "float"
+        lanes = max([type_.lanes, *[a.type.lanes for a in arguments]])
+        if not bases.isdisjoint(FLOATING):
             if name in ("fma", "mad"):
                 self.count(f"{kind}.fma", lanes)
             elif _SPECIAL.fullmatch(name):

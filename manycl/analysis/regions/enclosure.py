@@ -243,7 +243,7 @@ class _Intervals:
     def _evaluated(self, e: Expr) -> Span:
         if e.op == "sum":
             return self._total(e)
-        spans = [self.of(a) for a in e.args]
+        spans = list(map(self.of, e.args))
         if e.op in ("select", "min", "max"):
             return _chosen(e.op, spans)
         if e.op in ("lt", "eq", "and", "or", "not"):
@@ -264,8 +264,9 @@ class _Intervals:
 
     def _total(self, e: Expr) -> Span:
         low, high, data = e.value, e.value, False
-        terms = dict(e.summands)
-        for atom, factor in e.summands:
+        summands = e.summands
+        terms = dict(summands)
+        for atom, factor in summands:
             if factor < 0 and (parts := self._rounded(atom)) is not None:  # n * (a - a % m): n * m for each m in a
                 whole, by = parts
                 inner = dict(whole.summands)
