@@ -28,21 +28,10 @@ _COUNTS = ("compute_units", "max_work_group", "queues", "alignment")
 _FLAGS = ("double", "simulator")
 _RARE_FLAGS = ("shortens",)
 _POWERS = ("idle_power", "power")
+_QUANTITIES |= dict.fromkeys(_POWERS, "W")
 _REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
-_DEVICE_KEYS = (
-    "name",
-    "kind",
-    *_WORDS,
-    "memory",
-    *_COUNTS,
-    *_QUANTITIES,
-    *_BYTES,
-    *_FLAGS,
-    *_RARE_FLAGS,
-    *_POWERS,
-    "kernel_power",
-    "slowdown",
-)
+_DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, *_RARE_FLAGS, "slowdown")
+_DEVICE_KEYS += ("kernel_power",)
 _HOST_KEYS = ("bandwidth",)
 _LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency", "chunk", "energy")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
@@ -154,7 +143,6 @@ class _MachineReader:
         values |= {k: self.bytes(table, k, where) for k in _BYTES if k in table}
         values |= {k: self.count(table, k, where) for k in _COUNTS if k in table}
         values |= {k: self.flag(table, k, where) for k in (*_FLAGS, *_RARE_FLAGS) if k in table}
-        values |= {k: self.quantity(table, k, where, "W") for k in _POWERS if k in table}
         if kernels := table.get("kernel_power"):
             if not isinstance(kernels, dict):
                 raise self.error(
@@ -377,10 +365,12 @@ def _device_lines(device: Device, owners: dict[int, str]) -> list[str]:
     out |= {k: _string(getattr(device, k)) for k in _WORDS if getattr(device, k)}
     out["memory"] = _string(memory)
     out |= {k: str(getattr(device, k)) for k in _COUNTS if k != "alignment"}
-    out |= {k: _string(format_quantity(getattr(device, k), unit)) for k, unit in _QUANTITIES.items()}
+    amounts = {
+        k: (getattr(device, k), unit) for k, unit in _QUANTITIES.items() if k not in _POWERS or getattr(device, k)
+    }
+    out |= {k: _string(format_quantity(*amount)) for k, amount in amounts.items()}
     out |= {k: _string(format_bytes(getattr(device, k))) for k in _BYTES}
     out |= {k: str(getattr(device, k)).lower() for k in _FLAGS}
-    out |= {k: _string(format_quantity(getattr(device, k), "W")) for k in _POWERS if getattr(device, k)}
     out |= {k: "true" for k in _RARE_FLAGS if getattr(device, k)}
     if device.alignment != ALIGNMENT:
         out["alignment"] = str(device.alignment)

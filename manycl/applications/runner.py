@@ -13,10 +13,8 @@ from manycl.api.arrays.host_arrays import AnyArray, as_bytes
 from manycl.applications.application import Application
 from manycl.applications.iterations import Iterations
 from manycl.applications.python_files import functions
-from manycl.drivers.meters import measuring
 from manycl.errors import ResultError, RunError
 from manycl.graph.graph import BufferKey, Graph
-from manycl.model.energy.powers import JOULES
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policies.classical.in_order import InOrder
@@ -110,24 +108,10 @@ class Runner:
         progress: Callable[[int], None] | None = None,
     ) -> Result:
         """Run the application once, from the initial contents: its graph, or all repetitions of it where it has some,
-        which are then what ``progress`` counts. The result's details have the ``JOULES`` of all of that by meter, where
-        there are meters."""
+        which are then what ``progress`` counts."""
         queues = {**self.application.queues, **(queues or {})}
         if policy is None or isinstance(policy, str):
             options = {**self.application.goals, **(options or {})}
-        spent = measuring()
-        result = self._run(policy, queues, options, progress)
-        if found := spent():
-            result.details[JOULES] = found
-        return result
-
-    def _run(
-        self,
-        policy: str | Policy | Plan | None,
-        queues: Mapping[str, int],
-        options: Mapping[str, str] | None,
-        progress: Callable[[int], None] | None,
-    ) -> Result:
         if self.iterations is not None:
             return self.iterations.run(policy, queues, options, progress)
         chosen = self._learners.find(policy, options)

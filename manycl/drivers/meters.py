@@ -17,7 +17,8 @@ NVML = "libnvidia-ml.so.1"
 
 
 class Meter(NamedTuple):
-    """A meter: its name, what reads its joules, and how many it counts before it begins again."""
+    """A meter: its name, what reads its joules (NaN: it cannot be read), and how many it counts before it begins
+    again."""
 
     name: str
     read: Callable[[], float]
@@ -30,12 +31,15 @@ def rapl(folder: Path = POWERCAP) -> list[Meter]:
     for zone in sorted(folder.glob("intel-rapl:*")):
 
         def read(name: str = "energy_uj", zone: Path = zone) -> float:
-            return 1e-6 * int((zone / name).read_text())
+            try:
+                return 1e-6 * int((zone / name).read_text())
+            except (OSError, ValueError):
+                return math.nan
 
-        with suppress(OSError, ValueError):
-            name = (zone / "name").read_text().strip()
-            if (name.startswith("package") or name == "dram") and read() >= 0.0:
-                found.append(Meter(f"{name} ({zone.name})", read, read("max_energy_range_uj")))
+        with suppress(OSError):
+            name, limit = (zone / "name").read_text().strip(), read("max_energy_range_uj")
+            if (name.startswith("package") or name == "dram") and math.isfinite(read() + limit):
+                found.append(Meter(f"{name} ({zone.name})", read, limit))
     return found
 
 
@@ -69,17 +73,10 @@ def meters() -> tuple[Meter, ...]:
 
 def measuring() -> Callable[[], dict[str, float]]:
     """Begin to measure; return what returns the joules since then by meter, of those that could be read both times."""
-    begin = [(meter, _read(meter)) for meter in meters()]
+    begin = [(meter, meter.read()) for meter in meters()]
 
     def spent() -> dict[str, float]:
-        used = {m.name: (_read(m) - before) % m.limit for m, before in begin}
+        used = {m.name: (m.read() - before) % m.limit for m, before in begin}
         return {name: joules for name, joules in used.items() if math.isfinite(joules)}
 
     return spent
-
-
-def _read(meter: Meter) -> float:
-    try:
-        return meter.read()
-    except (OSError, ValueError):
-        return math.nan

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import MERGE, ON_HOST, ROUNDING, Plan
+from manycl.plan.search.apart import UNRANKED, Apart
 from manycl.plan.search.objective import TIME, Objective
 from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, PricedWay, bring
 from manycl.plan.search.search_bounds import Bounds
@@ -33,13 +34,14 @@ Path = tuple[tuple[int, int, int], ...]
 
 class Child(NamedTuple):
     """A child in the tree: partition ``part`` of choice ``choice`` of a node, which ends at ``end``; no plan below it
-    costs less than ``bound``."""
+    costs less than ``bound``. ``rank``: of the choice, among those of equal nodes (``plan/search/apart.py``)."""
 
     bound: float
     end: float
     node: int
     choice: int
     part: int
+    rank: int
 
 
 class Tree:
@@ -68,6 +70,8 @@ class Tree:
         self.final = 0.0  # seconds of the final transfers for placed partitions
         self._least = [min((c.joules for c in choices), default=0.0) for choices in costs.choices]
         self.joules = sum(self._least)  # above idle power, of what is placed, and the least of the rest
+        self._apart = Apart(costs, bounds)
+        self._ranks: dict[int, int] = {}  # by kind, of the last choice for a node of it that brings nothing
         self.path: list[tuple[int, int, int]] = []
 
     @property
@@ -85,7 +89,11 @@ class Tree:
     def children(self, limit: float) -> list[Child]:
         """Return the children that can end before ``limit`` as far as the bounds tell."""
         found: list[Child] = []
-        for node in sorted(self.open):
+        nodes = sorted(self.open)
+        if self._are_apart(nodes):
+            self._of_apart(nodes, limit, found)
+            return found
+        for node in nodes:
             if self.status[node] == BEGUN:
                 self._of_choice(node, *self.begun[node], limit, found)
                 continue
@@ -93,7 +101,38 @@ class Tree:
                 self._of_choice(node, c, (1 << len(choice.steps)) - 1, limit, found)
         return found
 
-    def _of_choice(self, node: int, c: int, left: int, limit: float, found: list[Child]) -> None:
+    def _are_apart(self, nodes: Sequence[int]) -> bool:
+        """Return whether the order of the nodes that are left only matters for those that bring shared data: all may
+        begin, at once, and nothing but the last host function comes after any."""
+        last = self._bounds.last
+        return (
+            self._apart.is_orderless
+            and 0 < self.left == len(nodes) + (last is not None and last not in nodes and self.status[last] != DONE)
+            and max(self.ready[n] for n in nodes) <= min(self.free[:-1])
+            and not any(self._on_host[n] or any(s != last for s in self._after[n]) for n in nodes)
+        )
+
+    def _of_apart(self, nodes: Sequence[int], limit: float, found: list[Child]) -> None:
+        """Add the children that are enough (``plan/search/apart.py``)."""
+        if self.begun:
+            node, (c, left) = min(self.begun.items())
+            self._of_choice(node, c, left & -left, limit, found)
+            return
+        kind, load, least = self._apart.kind, self._bounds.load, self._bounds.least
+        for node in {kind[n]: n for n in reversed(nodes)}.values():
+            alike, rank = sum(kind[n] == kind[node] for n in nodes) - 1, self._apart.rank[node]
+            for c, choice in enumerate(self._costs.choices[node]):
+                if self._apart.brings(choice, self.location):
+                    if not self._ranks:
+                        self._of_choice(node, c, 1, limit, found)
+                elif node == nodes[0] and rank[c] >= self._ranks.get(kind[node], 0):
+                    self._of_choice(node, c, 1, limit, found, alike * (load[node][c] - least[node]), rank[c])
+
+    def _of_choice(
+        self, node: int, c: int, left: int, limit: float, found: list[Child], alike: float = 0.0, rank: int = UNRANKED
+    ) -> None:
+        """Add the partitions ``left`` (bits) of a choice; ``alike``: weighted seconds by which nodes that are alike
+        take longer, too."""
         choice, bounds = self._costs.choices[node][c], self._bounds
         joules = self.joules
         if not self._is_time:
@@ -105,7 +144,7 @@ class Tree:
             final = 0.0
         more = 0.0
         if self.status[node] == WAITING:
-            load += bounds.load[node][c] - bounds.least[node]
+            load += bounds.load[node][c] - bounds.least[node] + alike
             if load >= limit:
                 return
             more = bounds.load[node][c] - bounds.final[node][c] - bounds.parts[node][c]  # these transfers come first
@@ -119,7 +158,7 @@ class Tree:
             last = max(self.ended[node], end)
             bound = max(bound, last + bounds.after(node, choice.holds)[-1] + final)
             if bound < limit:
-                found.append(Child(self._cost(bound, joules), end, node, c, part))
+                found.append(Child(self._cost(bound, joules), end, node, c, part, rank))
 
     def end(self, node: int, step: PricedPart) -> float:
         """Return when a partition would end (getTime of Algorithm 3)."""
@@ -166,10 +205,16 @@ class Tree:
             for n, status in enumerate(self.status)
             if status != DONE and missing[n] < self._most_missing[n]
         ]
-        return (*free, *late, *(self.ended[n] for n in sorted(self.begun)), 0.0 if self._is_time else self.joules)
+        joules = 0.0 if self._is_time else self.joules
+        kinds = {self._apart.kind[n] for n in self.open} if self._apart.is_orderless else ()
+        ranks = [self._ranks.get(kind, UNRANKED) for kind in sorted(kinds)]
+        return (*free, *late, *(self.ended[n] for n in sorted(self.begun)), joules, bool(self._ranks), *ranks)
 
-    def down(self, node: int, c: int, part: int) -> Callable[[], None]:
+    def down(self, node: int, c: int, part: int, rank: int = UNRANKED) -> Callable[[], None]:
         """Move to a child; return a function that moves back."""
+        ranks = self._ranks
+        if rank != UNRANKED:
+            self._ranks = {**ranks, self._apart.kind[node]: rank}
         self.steps += 1
         choice = self._costs.choices[node][c]
         step, bounds = choice.steps[part], self._bounds
@@ -204,7 +249,7 @@ class Tree:
 
         def back() -> None:
             self.path.pop()
-            self.final, self.joules = final, before_it
+            self.final, self.joules, self._ranks = final, before_it, ranks
             self.free[step.device], self.load, self.ended[node], self.status[node] = free, load, ended, status
             for p, where in before:
                 self.location[p] = where
@@ -276,7 +321,7 @@ def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = (), objec
             bound = min(c.bound for left, _ in stack for c in left)
             return SearchResult(best, least, False, max(root, min(bound, least)), visited)
         child = children.pop()
-        undo = tree.down(child.node, child.choice, child.part)
+        undo = tree.down(child.node, child.choice, child.part, child.rank)
         visited += 1
         if tree.left == 0:
             if tree.cost < limit:
@@ -356,6 +401,11 @@ def _like(tree: Tree, costs: PartitionCosts, plan: Plan) -> tuple[Path, float]:
         choices = costs.choices[node]
         pick = min(range(len(choices)), key=lambda c: _unlike(choices[c], wanted))
         undo += [tree.down(node, pick, part) for part in range(len(choices[pick].steps))]
+    return _undone(tree, undo)
+
+
+def _undone(tree: Tree, undo: list[Callable[[], None]]) -> tuple[Path, float]:
+    """Return the plan that ends here, and its cost, and move back."""
     found = tuple(tree.path), tree.cost
     for back in reversed(undo):
         back()
@@ -387,7 +437,4 @@ def _first(tree: Tree, costs: PartitionCosts, bounds: Bounds) -> tuple[Path, flo
             if end < best:
                 best, pick = end, c
         undo += [tree.down(node, pick, part) for part in range(len(costs.choices[node][pick].steps))]
-    found = tuple(tree.path), tree.cost
-    for back in reversed(undo):
-        back()
-    return found
+    return _undone(tree, undo)

@@ -212,8 +212,50 @@ def test_the_pruned_search_finds_what_the_whole_tree_has(case: tuple[Problem, in
     assert whole.best <= early["model_seconds"] * (1 + 1e-9) + 1e-12
 
 
+@st.composite
+def apart(draw: st.DrawFn) -> tuple[Problem, int]:
+    """Nodes that do not depend on each other, some of them alike; they share data, whole or in slices, or do not; the
+    host may read all results in the end."""
+    builder = GraphBuilder()
+    shared = [builder.buffer(GROUPS * ROW) for _ in range(2)]
+    count = draw(st.integers(2, 3))
+    splits, outs = {}, []
+    kinds = [(draw(st.sampled_from(["whole", "sliced", "both", "none"])), draw(st.integers(0, 1))) for _ in range(2)]
+    for n in range(count):
+        kind, which = kinds[draw(st.integers(0, 1))]
+        own, out = builder.buffer(GROUPS * ROW), builder.buffer(GROUPS * ROW)
+        reads = {"none": (own,), "both": (own, *shared)}.get(kind, (own, shared[which]))
+        builder.add(rows(f"n{n}", reads, (out,)))
+        outs.append(out)
+        cut = {"none": (own,), "both": (own, shared[0]), "sliced": reads}.get(kind, (own,))
+        splits[n] = Split(0, GROUPS, {key: Slice(ROW) for key in (*cut, out)})
+    if draw(st.booleans()):
+        builder.add(HostTask("results", print, (), tuple(outs), ()))
+    memories = draw(st.sampled_from([(0, 1), (1, 2), (1, 1), (0, 0), (0, 1, 2)]))
+    where = Machine(tuple(Device(f"d{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories)))
+    graph, times = builder.build(), st.sampled_from([1.0, 2.0, 2.7])
+    of = {kind: [draw(times) for _ in memories] for kind in kinds}
+    seconds = [of[kinds[draw(st.integers(0, 1))]] for _ in graph.nodes]
+    p = problem(graph, seconds, where, valid={k: frozenset({HOST}) for k in graph.buffers if k not in outs})
+    per_byte = draw(st.sampled_from([0.0, 0.001, 0.01]))
+    return replace(p, splits=splits, estimates=Affine(seconds, draw(st.sampled_from([0.0, 0.1])), per_byte)), draw(
+        st.sampled_from([2, 3, 4])
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=apart())
+def test_fewer_orders_of_nodes_apart_are_enough(case: tuple[Problem, int]) -> None:
+    p, rates = case
+    whole = Everything(p, rates)
+    assume(whole.leaves < LEAVES)
+    plan = Repara().plan(replace(p, options={"rates": str(rates), "effort": "5000000"}))
+    assert plan.details["complete"]
+    assert plan.details["model_seconds"] == pytest.approx(whole.best, rel=1e-9)
+
+
 @settings(max_examples=25, deadline=None)
-@given(case=small_problems(), data=st.data())
+@given(case=small_problems() | apart(), data=st.data())
 def test_the_pruned_search_finds_the_least_energy(case: tuple[Problem, int], data: st.DataObject) -> None:
     """As the whole tree has it; likewise the least product of energy and time, and the least energy in a time."""
     p, rates = case
@@ -318,7 +360,7 @@ def test_no_plan_is_longer_than_those_of_policies_that_it_begins_with(p: Problem
 
 @pytest.mark.parametrize("is_chain", [True, False])
 def test_bounds_of_eight_divisible_kernels_are_tight(is_chain: bool) -> None:
-    """On three devices, one after another or apart: the best plan is known to within 3 % with little effort."""
+    """On three devices, one after another or apart: the best plan is known with little effort."""
     builder = GraphBuilder()
     buffers = [builder.buffer(GROUPS * ROW) for _ in range(9)]
     reads = [buffers[n if is_chain else 0] for n in range(8)]
@@ -331,9 +373,7 @@ def test_bounds_of_eight_divisible_kernels_are_tight(is_chain: bool) -> None:
     row = Slice(ROW)
     splits = {n: Split(0, GROUPS, {key: row, buffers[n + 1]: row}) for n, key in enumerate(reads)}
     p = replace(p, estimates=Affine([seconds] * 8, 0.0, 0.0005), splits=splits)
-    plan = planned(p, effort="20000")
-    assert plan.details["bound"] >= 0.97 * plan.details["model_seconds"]
-    assert plan.details["complete"] == is_chain
+    assert planned(p, effort="40000").details["complete"]
 
 
 def test_rates_get_smaller_where_not_one_of_them_fits() -> None:
