@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from manycl.applications.planning import this_machine
+from manycl.cli import main
 from manycl.drivers import meters
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Link, Machine
@@ -19,7 +21,7 @@ from manycl.model.energy.powers import Usage, fitted, joules, usage
 from manycl.model.history.measured import on_machine
 from manycl.plan.policies.auto import Auto
 from manycl.run.simulation.foresee import foresee, with_times
-from manycl.trace import Event, KernelEvent, TransferEvent
+from manycl.trace import Event, KernelEvent, Trace, TransferEvent
 from tests.plan.plan_cases import launch, problem
 
 CPU = Device("cpu0", "cpu", "a processor", idle_power=10.0, power=60.0, kernel_power={"light": 30.0})
@@ -127,6 +129,24 @@ def test_nvml() -> None:
         raise OSError
 
     assert meters.nvidia(missing) == []
+
+
+def test_powers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 W, and 30 W more while the kernel runs, from the traces of two runs of a second."""
+    monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
+    monkeypatch.setenv("MANYCL_MODELS", "1")
+    monkeypatch.setenv("MANYCL_DEVICES", "native")
+    (device,) = this_machine(None).machine.devices
+    paths = [str(tmp_path / f"{n}.jsonl") for n in range(2)]
+    for path, busy in zip(paths, (0.5, 1.0), strict=True):
+        details = {"joules": {"a meter": 20.0 + 30.0 * busy}}
+        Trace((kernel(device.name, "k", 0.0, busy),), (device.name,), "heft", 1.0, details=details).save(path)
+    assert main(["models", "powers", "--runs", *paths]) == 0
+    (device,) = this_machine(None).machine.devices
+    assert (device.idle_power, device.power, device.above_idle("k")) == pytest.approx((20.0, 50.0, 30.0))
+    bare = Trace((), (device.name,), "heft", 1.0)
+    bare.save(paths[0])
+    assert main(["models", "powers", "--runs", paths[0]]) == 1
 
 
 def asked(**options: str) -> tuple[float, float]:
