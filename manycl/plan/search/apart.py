@@ -15,13 +15,11 @@ from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, Price
 from manycl.plan.search.search_bounds import Bounds
 from manycl.plan.timeline.segments import INITIAL
 
-UNRANKED = -1
-
 
 class Apart:
     """``kind[n]``: nodes of the same kind are alike; ``rank[n][c]``: the place of a choice among those of the node, by
-    weighted work; ``is_orderless``: nodes that do not depend on each other find shared data at the same costs in some
-    order of whole nodes as in any order of partitions."""
+    weighted work, from 1 on; ``is_orderless``: nodes that do not depend on each other find shared data at the same
+    costs in some order of whole nodes as in any order of partitions."""
 
     def __init__(self, costs: PartitionCosts, bounds: Bounds) -> None:
         readers = Counter(p for _, p in costs.writer)
@@ -32,7 +30,7 @@ class Apart:
         self.rank: list[dict[int, int]] = []
         for loads in bounds.load:
             order = sorted(range(len(loads)), key=lambda c: (loads[c], c))
-            self.rank.append({c: place for place, c in enumerate(order)})
+            self.rank.append({c: place for place, c in enumerate(order, 1)})
 
     def _finds(self, costs: PartitionCosts) -> bool:
         """Return whether each device has a memory of its own, or the host's, the host has all shared data, and no way

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import MERGE, ON_HOST, ROUNDING, Plan
-from manycl.plan.search.apart import UNRANKED, Apart
+from manycl.plan.search.apart import Apart
 from manycl.plan.search.objective import TIME, Objective
 from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, PricedWay, bring
 from manycl.plan.search.search_bounds import Bounds
@@ -34,7 +34,7 @@ Path = tuple[tuple[int, int, int], ...]
 
 class Child(NamedTuple):
     """A child in the tree: partition ``part`` of choice ``choice`` of a node, which ends at ``end``; no plan below it
-    costs less than ``bound``. ``rank``: of the choice, among those of equal nodes (``plan/search/apart.py``)."""
+    costs less than ``bound``. ``rank``: of the choice (``plan/search/apart.py``; 0: it does not count)."""
 
     bound: float
     end: float
@@ -129,7 +129,7 @@ class Tree:
                     self._of_choice(node, c, 1, limit, found, alike * (load[node][c] - least[node]), rank[c])
 
     def _of_choice(
-        self, node: int, c: int, left: int, limit: float, found: list[Child], alike: float = 0.0, rank: int = UNRANKED
+        self, node: int, c: int, left: int, limit: float, found: list[Child], alike: float = 0.0, rank: int = 0
     ) -> None:
         """Add the partitions ``left`` (bits) of a choice; ``alike``: weighted seconds by which nodes that are alike
         take longer, too."""
@@ -207,13 +207,13 @@ class Tree:
         ]
         joules = 0.0 if self._is_time else self.joules
         kinds = {self._apart.kind[n] for n in self.open} if self._apart.is_orderless else ()
-        ranks = [self._ranks.get(kind, UNRANKED) for kind in sorted(kinds)]
+        ranks = [self._ranks.get(kind, 0) for kind in sorted(kinds)]
         return (*free, *late, *(self.ended[n] for n in sorted(self.begun)), joules, bool(self._ranks), *ranks)
 
-    def down(self, node: int, c: int, part: int, rank: int = UNRANKED) -> Callable[[], None]:
+    def down(self, node: int, c: int, part: int, rank: int = 0) -> Callable[[], None]:
         """Move to a child; return a function that moves back."""
         ranks = self._ranks
-        if rank != UNRANKED:
+        if rank:
             self._ranks = {**ranks, self._apart.kind[node]: rank}
         self.steps += 1
         choice = self._costs.choices[node][c]
