@@ -15,7 +15,7 @@ from manycl.graph.graph import HostTask, Launch
 from manycl.machine import DeviceIndex
 from manycl.model.energy.powers import JOULES, has_powers, joules, usage
 from manycl.plan.options import Option, Values, one_of
-from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.plan import ON_HOST, ROUNDING, Plan
 from manycl.plan.problem import Problem
 from manycl.trace import Event, KernelEvent
 from manycl.units import parse_quantity
@@ -33,7 +33,7 @@ class Objective(NamedTuple):
 
     def cost(self, seconds: float, joules: float) -> float:
         """Return the cost of a plan: seconds, joules, or joules times seconds; infinite behind the deadline."""
-        if seconds > self.deadline:
+        if seconds > self.deadline * (1.0 + ROUNDING):
             return math.inf
         return seconds if self.goal == "time" else joules if self.goal == "energy" else joules * seconds
 
@@ -48,7 +48,9 @@ class Objective(NamedTuple):
             found = (math.sqrt(joules * joules + 4.0 * idle * cost) - joules) / (2.0 * idle)
         else:
             found = cost / joules if joules > 0.0 else math.inf
-        return min(found, math.nextafter(self.deadline, math.inf))
+        return min(
+            found, self.deadline * (1.0 + 2.0 * ROUNDING)
+        )  # a sum of the same times in another order may be later
 
 
 TIME = Objective()

@@ -275,7 +275,7 @@ def test_the_pruned_search_finds_the_least_energy(case: tuple[Problem, int], dat
     for goal, of in {
         "energy": lambda t, joules: joules,
         "edp": lambda t, joules: t * joules,
-        "deadline": lambda t, joules: joules if t <= late else math.inf,
+        "deadline": lambda t, joules: joules if t <= late * (1.0 + 1e-9) else math.inf,
     }.items():
         options = {"deadline": f"{late!r} s"} if goal == "deadline" else {"objective": goal}
         plan = Repara().plan(replace(p, options={"rates": str(rates), "effort": "5000000", **options}))
