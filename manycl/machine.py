@@ -59,6 +59,11 @@ class Device:
     launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
     enqueuing: float = 0.0  # seconds that the host's thread takes to enqueue a kernel
     enqueuing_copy: float = 0.0  # seconds that the host's thread takes to enqueue a transfer
+    idle_power: float = 0.0  # watts that it always draws
+    power: float = 0.0  # watts that it draws while it computes, with those (0: nobody knows)
+    kernel_power: Mapping[str, float] = field(
+        default_factory=dict, hash=False
+    )  # the same for kernels that were measured
     slowdown: float = 1.0  # experiment: every kernel takes this many times longer
     simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name
     shortens: bool = False  # launches that are under way can end early, at one of their work-groups
@@ -68,17 +73,23 @@ class Device:
         """Whether there is room for buffers of these sizes (bytes) at once."""
         return sum(sizes) <= self.global_memory and max(sizes, default=0) <= self.max_allocation
 
+    def above_idle(self, kernel: str) -> float:
+        """Return the watts that it draws above its idle power while it computes a kernel, by the kernel's name."""
+        return max(0.0, self.kernel_power.get(kernel, self.power) - self.idle_power)
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """One direction between two memories. A transfer of n bytes takes ``latency + n / bandwidth`` when alone.
-    ``chunk``: bytes of the parts in which it carries long transfers nearly as fast as in one (0: nobody knows)."""
+    ``chunk``: bytes of the parts in which it carries long transfers nearly as fast as in one (0: nobody knows);
+    ``energy``: joules per byte."""
 
     source: int
     target: int
     bandwidth: float  # bytes per second
     latency: float  # seconds
     chunk: int = 0
+    energy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

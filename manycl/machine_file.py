@@ -27,16 +27,19 @@ _BYTES = ("global_memory", "max_allocation", "local_memory")
 _COUNTS = ("compute_units", "max_work_group", "queues", "alignment")
 _FLAGS = ("double", "simulator")
 _RARE_FLAGS = ("shortens",)
+_POWERS = ("idle_power", "power")
+_QUANTITIES |= dict.fromkeys(_POWERS, "W")
 _REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
 _DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, *_RARE_FLAGS, "slowdown")
+_DEVICE_KEYS += ("kernel_power",)
 _HOST_KEYS = ("bandwidth",)
-_LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency", "chunk")
+_LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency", "chunk", "energy")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
     "cpu": {"queues": 1, "launch_overhead": 5e-6},
     "gpu": {"queues": 16, "launch_overhead": 10e-6},
     "accelerator": {"queues": 1, "launch_overhead": 10e-6},
 }
-_MAY_BE_ZERO = ("launch_overhead", "enqueuing", "enqueuing_copy", "latency", "local_memory")
+_MAY_BE_ZERO = ("launch_overhead", "enqueuing", "enqueuing_copy", "latency", "local_memory", *_POWERS, "energy")
 _MOST = 10**6  # of a count
 _MOST_BYTES = 2**60
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
@@ -140,6 +143,12 @@ class _MachineReader:
         values |= {k: self.bytes(table, k, where) for k in _BYTES if k in table}
         values |= {k: self.count(table, k, where) for k in _COUNTS if k in table}
         values |= {k: self.flag(table, k, where) for k in (*_FLAGS, *_RARE_FLAGS) if k in table}
+        if kernels := table.get("kernel_power"):
+            if not isinstance(kernels, dict):
+                raise self.error(
+                    f"{where}.kernel_power", "is written [device.kernel_power], with a power for each kernel"
+                )
+            values["kernel_power"] = {k: self.quantity(kernels, k, f"{where}.kernel_power", "W") for k in kernels}
         values.setdefault("max_allocation", max(values["global_memory"] // 4, 1))
         values["slowdown"] = self.factor(table, where)
         self.source(table, name, _DEVICE_KEYS)
@@ -173,10 +182,12 @@ class _MachineReader:
         bandwidth = self.quantity(table, "bandwidth", where, "B/s")
         latency = self.quantity(table, "latency", where, "s")
         chunk = self.bytes(table, "chunk", where) if "chunk" in table else 0
+        energy = self.quantity(table, "energy", where, "J/B") if "energy" in table else 0.0
         both = self.flag(table, "both_ways", where) if "both_ways" in table else False
         names = _owners(memories)
         self.source(table, f"{names[a]}->{names[b]}", _LINK_KEYS)
-        return [Link(a, b, bandwidth, latency, chunk), *([Link(b, a, bandwidth, latency, chunk)] if both else [])]
+        pairs = [(a, b), (b, a)] if both else [(a, b)]
+        return [Link(*pair, bandwidth, latency, chunk, energy) for pair in pairs]
 
     def check_links(self, links: list[Link], memories: Mapping[str, int], hosts: tuple[str, ...]) -> None:
         """No link twice; from the host to every memory and back, by way of other hosts' memories or not, as whatever
@@ -330,12 +341,16 @@ def format_machine(machine: Machine) -> str:
     for device in machine.devices:
         lines += ["", "[[device]]", *_device_lines(device, owners)]
         lines += _source_lines(machine.notes, device.name, "device", _DEVICE_KEYS)
+        if device.kernel_power:
+            powers = ((k, format_quantity(p, "W")) for k, p in device.kernel_power.items())
+            lines += ["[device.kernel_power]", *(f"{_string(k)} = {_string(p)}" for k, p in powers)]
     for link in machine.links:
         ends = [owners.get(m, "") for m in (link.source, link.target)]
         lines += ["", "[[link]]", f"from = {_string(ends[0])}", f"to = {_string(ends[1])}"]
         lines.append(f"bandwidth = {_string(format_quantity(link.bandwidth, 'B/s'))}")
         lines.append(f"latency = {_string(format_quantity(link.latency, 's'))}")
         lines += [f"chunk = {_string(format_bytes(link.chunk))}"] if link.chunk else []
+        lines += [f"energy = {_string(format_quantity(link.energy, 'J/B'))}"] if link.energy else []
         lines += _source_lines(machine.notes, f"{ends[0]}->{ends[1]}", "link", _LINK_KEYS)
     text = "\n".join(lines) + "\n"
     if parse_machine(text, machine.name) != machine:
@@ -350,7 +365,10 @@ def _device_lines(device: Device, owners: dict[int, str]) -> list[str]:
     out |= {k: _string(getattr(device, k)) for k in _WORDS if getattr(device, k)}
     out["memory"] = _string(memory)
     out |= {k: str(getattr(device, k)) for k in _COUNTS if k != "alignment"}
-    out |= {k: _string(format_quantity(getattr(device, k), unit)) for k, unit in _QUANTITIES.items()}
+    amounts = {
+        k: (getattr(device, k), unit) for k, unit in _QUANTITIES.items() if k not in _POWERS or getattr(device, k)
+    }
+    out |= {k: _string(format_quantity(*amount)) for k, amount in amounts.items()}
     out |= {k: _string(format_bytes(getattr(device, k))) for k in _BYTES}
     out |= {k: str(getattr(device, k)).lower() for k in _FLAGS}
     out |= {k: "true" for k in _RARE_FLAGS if getattr(device, k)}

@@ -174,6 +174,7 @@ _DETAILS: dict[str, Callable[[object], bool]] = {
         isinstance(value, list | tuple)
         and all(isinstance(d, dict) and d.keys() == _MEMORY.keys() and _are(d, _MEMORY) for d in value)
     ),
+    "joules": lambda value: isinstance(value, dict) and all(map(_is_time, value.values())),
     "compiled": lambda value: _is_time(value) and value >= 0,  # type: ignore[operator]
 }
 """Of the details, those that reports read; others may be anything."""

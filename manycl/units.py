@@ -18,7 +18,7 @@ LARGEST = 1 << 62
 """More bytes, or points, than anything has: two of them are summed in 64 bits."""
 
 _DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-_SMALL = {"": 0, "m": -3, "u": -6, "\N{MICRO SIGN}": -6, "\N{GREEK SMALL LETTER MU}": -6, "n": -9}
+_SMALL = {"": 0, "m": -3, "u": -6, "\N{MICRO SIGN}": -6, "\N{GREEK SMALL LETTER MU}": -6, "n": -9, "p": -12}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
@@ -32,6 +32,8 @@ _SCALES = {
     "B": _powers(10, _DECIMAL, "B") | _powers(2, _BINARY, "B"),
     "B/s": _powers(10, _DECIMAL, "B/s") | _powers(2, _BINARY, "B/s"),
     "FLOP/s": _powers(10, _DECIMAL, "FLOP/s"),
+    "W": _powers(10, {**_DECIMAL, "m": -3}, "W"),
+    "J/B": _powers(10, _SMALL, "J/B"),
 }
 _QUANTITY = re.compile(
     r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?)\s*(?P<unit>[A-Za-z\u00b5\u03bc]\S*)",
@@ -41,7 +43,7 @@ _BYTE_UNITS = ("TiB", "GiB", "MiB", "KiB", "B")
 
 
 def parse_quantity(text: str, unit: str) -> float:
-    """The value of a quantity in ``unit``: Hz, s, B/s or FLOP/s. Raises ValueError for what is none."""
+    """The value of a quantity in ``unit``: Hz, s, B/s, FLOP/s, W or J/B. Raises ValueError for what is none."""
     try:
         return float(_exact(text, unit))
     except OverflowError:
@@ -68,7 +70,15 @@ def _exact(text: str, unit: str) -> Fraction:
 
 
 def _example(unit: str) -> str:
-    return {"Hz": '"3.5 GHz"', "s": '"20 us"', "B": '"4 GiB"', "B/s": '"55 GB/s"', "FLOP/s": '"6.5 TFLOP/s"'}[unit]
+    return {
+        "Hz": '"3.5 GHz"',
+        "s": '"20 us"',
+        "B": '"4 GiB"',
+        "B/s": '"55 GB/s"',
+        "FLOP/s": '"6.5 TFLOP/s"',
+        "W": '"250 W"',
+        "J/B": '"60 pJ/B"',
+    }[unit]
 
 
 def format_quantity(value: float, unit: str) -> str:

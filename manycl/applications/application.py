@@ -113,9 +113,10 @@ class Application:
     """A graph with everything that running it needs.
 
     ``contents`` has every buffer of the graph. ``queues``: command queues per device, by device kind or name.
-    ``reference``: a Python file and a function in it, called with a dictionary of the arrays with initial
-    contents (by buffer name) that returns a dictionary of outputs; ``tolerance`` is the relative error
-    allowed against it. ``iterate``: how the graph is repeated (None: it runs once).
+    ``goals``: what policies plan for, as their options (``objective``, ``deadline``). ``reference``: a Python file
+    and a function in it, called with a dictionary of the arrays with initial contents (by buffer name) that returns
+    a dictionary of outputs; ``tolerance`` is the relative error allowed against it. ``iterate``: how the graph is
+    repeated (None: it runs once).
     """
 
     name: str
@@ -123,6 +124,7 @@ class Application:
     contents: Mapping[BufferKey, Contents]
     outputs: tuple[Output, ...]
     queues: Mapping[str, int] = field(default_factory=dict)
+    goals: Mapping[str, str] = field(default_factory=dict)
     reference: tuple[str, str] | None = None
     tolerance: float = 1e-4
     parameters: Mapping[str, int | float] = field(default_factory=dict)

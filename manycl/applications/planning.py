@@ -69,7 +69,7 @@ def problem_of(
         estimates=estimates,
         queues=queue_counts(place.machine, {**application.queues, **queues}),
         valid={key: frozenset({HOST}) for key, c in application.contents.items() if c.kind != "undefined"},
-        options=options,
+        options={**application.goals, **options},
         splits=Splits(graph, frozenset(device.kind for device in place.machine.devices)),
         as_planned=as_planned,
         handover=handover,

@@ -110,6 +110,8 @@ class Runner:
         """Run the application once, from the initial contents: its graph, or all repetitions of it where it has some,
         which are then what ``progress`` counts."""
         queues = {**self.application.queues, **(queues or {})}
+        if policy is None or isinstance(policy, str):
+            options = {**self.application.goals, **(options or {})}
         if self.iterations is not None:
             return self.iterations.run(policy, queues, options, progress)
         chosen = self._learners.find(policy, options)

@@ -90,6 +90,9 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the policy (docs/policies.md)"
     )
+    goals = "what the policy (auto, repara) makes least: time, energy, or edp, their product (docs/policies.md)"
+    parser.add_argument("--objective", choices=("time", "energy", "edp"), help=goals)
+    parser.add_argument("--deadline", metavar="TIME", help="the least energy, or other objective, within a time: 20ms")
     parser.add_argument(
         "--as-planned",
         action="store_true",
@@ -109,6 +112,7 @@ def policy(args: argparse.Namespace) -> tuple[str, dict[str, str]]:
     from manycl.run.graph_cache.learners import Learners
 
     name, given = args.policy or flags.policy(), pairs(args.option, "--option")
+    given |= {k: v for k in ("objective", "deadline") if (v := getattr(args, k)) is not None}
     Learners().find(name, given)
     return name, given
 

@@ -141,17 +141,24 @@ def _check_targets(args: argparse.Namespace, application: Any) -> None:
 
 
 def _one(runner: Any, args: argparse.Namespace, policy: tuple[str, dict[str, str]], progress: Any) -> Any:
-    """One run; a failed one still leaves its trace and chart behind."""
+    """One run, with its joules by meter where there are meters (of repetitions, those of one on average); a failed one
+    still leaves its trace and chart behind."""
+    from manycl.drivers.meters import measuring
     from manycl.machine import known_counts
+    from manycl.model.energy.powers import JOULES
     from manycl.run.engine.engine import RunFailure
 
+    spent = measuring()
     try:
-        return runner.run(
+        result = runner.run(
             policy[0],
             queues=known_counts(runner.session.machine, options.queue_counts(args.queues)),
             options=policy[1],
             progress=progress.update,
         )
+        part = result.seconds / max(result.seconds, result.details.get("total_seconds", 0.0), 1e-9)
+        result.details.update({JOULES: {k: part * j for k, j in found.items()}} if (found := spent()) else {})
+        return result
     except RunFailure as failure:
         if args.trace:
             failure.trace.save(args.trace)

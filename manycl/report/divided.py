@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from manycl.report.intervals import union_length
+from manycl.intervals import union_length
 from manycl.report.words import percent, printable, seconds
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 

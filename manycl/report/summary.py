@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from manycl.errors import ManyclError
+from manycl.intervals import quotient, union_length
 from manycl.report import decisions
 from manycl.report.divided import (
     DividedKernel,
@@ -22,8 +23,7 @@ from manycl.report.divided import (
     planned_rows,
 )
 from manycl.report.divided import spans as node_spans
-from manycl.report.intervals import quotient, union_length
-from manycl.report.words import aligned, between, count, nbytes, percent, printable, rate, seconds
+from manycl.report.words import aligned, between, count, joules, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_DEVICES = 8
@@ -86,7 +86,8 @@ class Summary:
     seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
     planned; ``replanned``: when and why what was left of it was planned anew;
     ``merged``: when what parts of launches wrote went to the host; ``submitted``: which commands were eager, or
-    planned, and why; ``divisions``: which launches were divided, and why others were not."""
+    planned, and why; ``divisions``: which launches were divided, and why others were not; ``joules``: by device, as
+    predicted, or by meter, as measured."""
 
     application: str
     policy: str
@@ -111,6 +112,7 @@ class Summary:
     merged: decisions.Merged | None = None
     submitted: tuple[str, ...] = ()
     divisions: tuple[decisions.LaunchDivision, ...] = ()
+    joules: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -168,6 +170,7 @@ def summarise(trace: Trace) -> Summary:
         merged=decisions.merged(trace),
         submitted=decisions.submitted(trace),
         divisions=decisions.told(trace, "divisions", decisions.LaunchDivision),
+        joules=trace.details.get("joules"),
     )
 
 
@@ -199,6 +202,9 @@ def _lines(summary: Summary) -> Iterator[str]:
         counts += f", {count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})"
     foreseen = f" (planned {seconds(summary.planned_makespan)})" if summary.planned_makespan is not None else ""
     yield f"makespan {seconds(summary.makespan)}{foreseen}, {counts}"
+    if summary.joules:
+        each = ", ".join(f"{printable(name)} {joules(value)}" for name, value in summary.joules.items())
+        yield _cut(f"energy {joules(sum(summary.joules.values()))}: {each}")
     yield from map(_cut, summary.submitted[:_MOST_KERNELS])
     if summary.compiled:
         yield f"compiled {seconds(summary.compiled)}: drivers built kernels for their first launch; not in the makespan"

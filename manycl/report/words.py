@@ -27,6 +27,11 @@ def nbytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def joules(value: float) -> str:
+    """An energy given in joules: ``12.3 mJ``."""
+    return seconds(value).replace("s", "J")
+
+
 def rate(value: float) -> str:
     """A rate given in bytes per second: ``10.5 GB/s``."""
     return f"{nbytes(value)}/s"

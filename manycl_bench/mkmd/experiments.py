@@ -19,6 +19,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, BufferKey, HostTask, Launch
+from manycl.intervals import union_length
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.model.estimates import Estimates
@@ -26,7 +27,6 @@ from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.verification.verify import verify
-from manycl.report.intervals import union_length
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import simulate
 from manycl.trace import KernelEvent, Trace, TransferEvent

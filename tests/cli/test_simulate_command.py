@@ -58,6 +58,19 @@ def test_exact_models_give_the_planned_makespan(policy: str, capsys: pytest.Capt
     assert record["simulated_s"] == pytest.approx(record["planned_s"], rel=1e-12)
 
 
+def test_an_objective_is_planned_for_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each at least as good as the others by its own measure; a policy that plans for time alone refuses."""
+    found = {}
+    for word in ("time", "energy", "edp"):
+        record = figures(capsys, "--machine", "mkmd", "--objective", word)
+        found[word] = record["simulated_s"], sum(record["summary"]["joules"].values())
+    assert found["energy"][1] < found["time"][1]
+    assert found["edp"][0] * found["edp"][1] <= min(t * joules for t, joules in found.values()) * 1.001
+    assert command("--machine", "mkmd", "--deadline", f"{found['time'][0] * 1.05} s") == 0
+    assert "\nenergy " in capsys.readouterr().out
+    assert command("--machine", "mkmd", "--policy", "heft", "--objective", "energy") == 2
+
+
 def test_text_trace_and_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, chart, other = tmp_path / "t.jsonl", tmp_path / "t.html", tmp_path / "other.html"
     charts = ("--gantt", str(chart), "--gantt", str(other))

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.errors import ManyclError
+from manycl.intervals import union_length
 from manycl.report.charts.html import page
 from manycl.report.charts.lanes import lanes
 from manycl.report.charts.perfetto import trace_events
-from manycl.report.intervals import union_length
 from manycl.report.summary import compare, longest_path, summarise
 from manycl.report.words import nbytes, seconds
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent

@@ -79,6 +79,7 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
         "parameters": Named(Either(number, string, ValueKind("null")), identifiers=True, read=as_it_is),
         "repeat": Named(Either(EXPRESSION, Listed(EXPRESSION)), 1, identifiers=True, read=repetitions),
         "counts": Named(whole(1)),
+        "objective": ValueKind("string", enum=["time", "energy", "edp"]),
         "args": Either(Listed(argument, read=as_it_is), Named(argument, read=as_it_is)),
         "initial contents": tables["init"].shortened("kind", ValueKind("string", enum=contents)),
         "contents": ValueKind("string", enum=[*contents, "constant", "file"]),

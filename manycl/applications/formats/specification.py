@@ -64,6 +64,7 @@ class _SpecificationReader:
             contents=assembled.contents,
             outputs=outputs,
             queues=document["queues"],
+            goals={key: document[key] for key in ("objective", "deadline") if document[key]},
             reference=self.function(checked) if checked else None,
             tolerance=float(checked["tolerance"]) if checked else 1e-4,
             parameters=document.scope,

@@ -25,6 +25,7 @@ examples:
   manycl models list --device nvidia --json
   manycl models export -o models.json
   manycl models forget gemm                    or: --device TEXT, or: --all
+  manycl models powers --runs a.jsonl b.jsonl  powers from the joules of runs (manycl run --trace), kept for planning
 they lie in MANYCL_DATA (default: the user's data folder); MANYCL_MODELS=0 neither reads nor writes them
 exit status: 0 done, 1 nothing found, 2 bad input
 """
@@ -32,11 +33,14 @@ exit status: 0 done, 1 nothing found, 2 bad input
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("action", nargs="?", default="list", choices=("list", "show", "export", "forget"))
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "show", "export", "forget", "powers"))
     parser.add_argument("kernel", nargs="?", default="", metavar="KERNEL", help="only kernels of this name")
     parser.add_argument("--device", metavar="TEXT", default="", help="only devices whose model or driver contains this")
     parser.add_argument("--all", action="store_true", help="forget: everything, measurements of devices and links too")
     parser.add_argument("-o", "--output", metavar="FILE", help="export: the file to write (default: print it)")
+    parser.add_argument(
+        "--runs", metavar="FILE", nargs="+", default=[], help="powers: traces of runs that were metered"
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
@@ -49,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     if args.output and args.action != "export":
         raise ManyclError("--output is for export")
     store = Store()
+    if args.action == "powers":
+        return _powers(store, args)
     if args.action == "forget":
         return _forget(store, args)
     found = entries(store, args.kernel, args.device)
@@ -65,6 +71,26 @@ def run(args: argparse.Namespace) -> int:
         for entry in found:
             _show(entry)
     return 0 if found else 1
+
+
+def _powers(store: Store, args: argparse.Namespace) -> int:
+    """Fit the powers of this machine's devices to the joules of runs, and keep them."""
+    from manycl.applications.planning import this_machine
+    from manycl.model.energy.powers import JOULES, fitted, usage
+    from manycl.trace import Trace
+
+    known = [t for t in map(Trace.load, args.runs) if t.details.get(JOULES)]
+    machine = this_machine(None).machine
+    if strange := {name for t in known for name in t.devices} - {d.name for d in machine.devices}:
+        raise ManyclError(f"--runs: there is no {', '.join(sorted(strange))} here; MANYCL_DEVICES chooses devices")
+    if not known:
+        print("manycl: there are no joules in these runs: no meter could be read", file=sys.stderr)
+        return 1
+    totals = [sum(t.details[JOULES].values()) for t in known]
+    for subject, values in fitted(machine, [usage(t.events, t.makespan) for t in known], totals).items():
+        store.measured(subject, values)
+        print(f"{subject}: {values['idle_power']:.3g} W idle, {values['power']:.3g} W computing")
+    return 0
 
 
 def _forget(store: Store, args: argparse.Namespace) -> int:

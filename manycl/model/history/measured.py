@@ -9,7 +9,8 @@ sorted identities of devices that transferred at the same time. Names of a devic
 both directions together when both are busy. Names for devices together: ``up`` and ``down``, bytes per second of all.
 ``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down`` are the values in transfers of
 real runs (:mod:`manycl.model.history.observed`), which correct what was measured, but for chunks; so are
-``enqueuing_observed`` and ``enqueuing_copy_observed``, as in :class:`manycl.machine.Device`.
+``enqueuing_observed`` and ``enqueuing_copy_observed``, as in :class:`manycl.machine.Device`. ``idle_power``, ``power``,
+``power:`` with a kernel's name, ``up_energy``, ``down_energy`` and ``peer_energy`` are fitted to the joules of runs.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                 launch_overhead=known.get("launch_overhead", device.launch_overhead),
                 enqueuing=known.get("enqueuing_observed", device.enqueuing),
                 enqueuing_copy=known.get("enqueuing_copy_observed", device.enqueuing_copy),
+                idle_power=known.get("idle_power", device.idle_power),
+                power=known.get("power", device.power),
+                kernel_power={k.removeprefix("power:"): v for k, v in known.items() if k.startswith("power:")},
             )
         )
         for i, link in enumerate(links):
@@ -63,7 +67,7 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                 way, ends = "peer", f"{machine.memory_name(link.source)}->{device.name}"
             else:
                 continue
-            found: dict[str, Any] = {}
+            found: dict[str, Any] = {"energy": known.get(f"{way}_energy", link.energy)}
             for what, observed in (("bandwidth", ""), ("latency", "latency_"), ("chunk", "chunk_")):
                 names = [f"{way}_{observed}observed", f"{way}_{what}"]  # runs correct what was measured
                 name = next((n for n in (names if what != "chunk" else names[::-1]) if known.get(n, 0.0) > 0), "")

@@ -36,6 +36,7 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs, costs
 from manycl.plan.search.list_scheduling import list_schedule
+from manycl.plan.search.objective import OPTIONS, TIME, cheapest, objective, with_fewer_devices
 from manycl.plan.search.rank import bottom_levels, priority_order
 from manycl.plan.split import AnalysedSplits, Split, as_ranges
 from manycl.plan.tuning import PLANNING
@@ -56,12 +57,17 @@ class Candidate(NamedTuple):
 class Auto:
     """The policy that predicts, compares and takes the best. ``details`` has the policy ``chosen``, and in ``asked``
     every candidate's makespan; ``postponed``: how kernels may be split was not analysed, but will be for graphs that
-    run on. Option ``budget``: seconds that planning by policies other than list scheduling may be predicted to take."""
+    run on. Option ``budget``: seconds that planning by policies other than list scheduling may be predicted to take;
+    ``objective``, ``deadline``: what the best is."""
 
-    options = Options("auto", _BUDGET)
+    options = Options("auto", _BUDGET, *OPTIONS)
 
     def plan(self, problem: Problem) -> Plan:
-        budget = self.options.read(problem.options)[_BUDGET]
+        given = self.options.read(problem.options)
+        wanted, budget = objective(problem, given), given[_BUDGET]
+        if wanted != TIME:
+            plain = replace(problem, options={k: v for k, v in problem.options.items() if k == _BUDGET.name})
+            return cheapest(problem, wanted, [self.plan(part) for part in with_fewer_devices(plain)])
         if tenths.asked_for(problem):  # the application's author has decided
             said = tenths.Tenths().plan(replace(problem, options={}))
             return replace(said, policy="auto", details={"chosen": "tenths", "asked": {"tenths": said.makespan}})

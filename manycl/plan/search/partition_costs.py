@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manycl.graph.graph import BufferKey, HostTask
+from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, HOST_BIT
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
@@ -20,18 +20,19 @@ from manycl.plan.tuning import PLANNING
 
 
 class Input(NamedTuple):
-    """A parameter (its index) that a partition needs: ``seconds`` to transfer its part from the host; ``whole``: the
-    part is all of it, and is known to be on the device afterwards."""
+    """A parameter (its index) that a partition needs: ``seconds`` and ``joules`` to transfer its part from the host;
+    ``whole``: the part is all of it, and is known to be on the device afterwards."""
 
     parameter: int
     seconds: float
     whole: bool
+    joules: float
 
 
 class PricedPart(NamedTuple):
     """A partition's costs in seconds: it runs for ``seconds`` on device ``device`` (the last: the host) with memory
     ``memory`` (a bit), and sends ``sends`` seconds of partial results to the host. ``sure``: the least time of all
-    that, whatever came before."""
+    that, whatever came before. ``joules``: what it takes above idle power, without bringing its inputs."""
 
     device: int
     memory: int
@@ -39,22 +40,26 @@ class PricedPart(NamedTuple):
     inputs: tuple[Input, ...]
     sends: float
     sure: float
+    joules: float
 
 
 class PricedWay(NamedTuple):
-    """A way to run a node. ``holds``: the memory (a bit) that its results are in afterwards."""
+    """A way to run a node. ``holds``: the memory (a bit) that its results are in afterwards; ``joules``: of all its
+    partitions."""
 
     way: Way
     steps: tuple[PricedPart, ...]
     holds: int
+    joules: float
 
 
 class PartitionCosts:
     """The partitions of a problem's nodes, and the state before the first of those that are not fixed.
 
     ``choices[n]`` (none: the node is fixed), ``writes[n]`` (parameters), ``fetch[p][m]``: seconds to send parameter p
-    from memory m to the host; ``location[p]``: memories that hold it (bits, 0: undefined); ``free`` by device, the
-    last the host; ``end[n]`` of what is fixed.
+    from memory m to the host, ``fetch_joules[p][m]``: the joules; ``idle``: watts of all devices while idle;
+    ``location[p]``: memories that hold it (bits, 0: undefined); ``free`` by device, the last the host; ``end[n]`` of
+    what is fixed.
     """
 
     def __init__(self, problem: Problem, segments: Segments) -> None:
@@ -67,6 +72,10 @@ class PartitionCosts:
         self.index = {key: i for i, key in enumerate(graph.buffers)}
         transfer = problem.estimates.transfer
         self.fetch = [[transfer(b.nbytes, m, HOST) for m in range(machine.memories)] for b in graph.buffers.values()]
+        self._energy = {(x.source, x.target): x.energy for x in machine.links}
+        per_byte = [self._energy.get((m, HOST), 0.0) for m in range(machine.memories)]
+        self.fetch_joules = [[b.nbytes * e for e in per_byte] for b in graph.buffers.values()]
+        self.idle = sum(d.idle_power for d in machine.devices)
         self.location = [_location(segments, key) for key in graph.buffers]
         self.writes = [tuple(self.index[k] for k in task.writes) for task in graph.nodes]
         self.free = [problem.not_before] * (self.host + 1)
@@ -118,7 +127,7 @@ class PartitionCosts:
         steps = tuple(self._step(node, part) for part in way)
         split = self.problem.splits.get(node)
         gathered = way[0].groups and split is not None and split.merge == "none"
-        return PricedWay(way, steps, HOST_BIT if gathered else steps[0].memory)
+        return PricedWay(way, steps, HOST_BIT if gathered else steps[0].memory, sum(step.joules for step in steps))
 
     def _step(self, node: int, part: Partition) -> PricedPart:
         known = self._steps.get((node, part))
@@ -135,19 +144,23 @@ class PartitionCosts:
         sliced = problem.splits[node].slices if groups else {}
         seconds = 0.0 if host else problem.range_seconds(node, device, groups, first)
         inputs: list[Input] = []
-        sends = sure = 0.0
+        sends = sure = joules = 0.0
+        if isinstance(task, Launch):
+            joules = seconds * problem.machine.devices[device].above_idle(task.kernel.name)
         for key, low, high in problem.needs(node, first, groups):
             p = self.index[key]
             bring = transfer(high - low, HOST, memory)
-            inputs.append(Input(p, bring, not groups or key not in sliced))
+            up = self._energy.get((HOST, memory), 0.0) * (high - low)
+            inputs.append(Input(p, bring, not groups or key not in sliced, up))
             untouched = self.writer[node, p] == INITIAL and self.location[p] == HOST_BIT and self.alone(node, p)
             if untouched and (not groups or key in sliced):
                 sure += bring
         for key, low, high in problem.regions(node, first, groups) if groups else ():
             if key in task.writes and key in sliced:
                 sends += transfer(high - low, memory, HOST)
+                joules += self._energy.get((memory, HOST), 0.0) * (high - low)
         row = self.host if device == ON_HOST else device
-        return PricedPart(row, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure)
+        return PricedPart(row, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure, joules)
 
 
 def _location(segments: Segments, key: BufferKey) -> int:
@@ -163,25 +176,28 @@ def _location(segments: Segments, key: BufferKey) -> int:
 
 
 def bring(
-    step: PricedPart, location: Sequence[int], fetch: Sequence[Sequence[float]]
-) -> tuple[float, list[tuple[int, int]]]:
-    """Return the seconds of the transfers that a partition needs first (Algorithm 4, transfersPerUnitExec), and the new
-    locations of parameters that are in more memories afterwards (Algorithm 5)."""
-    seconds, changed = 0.0, []
+    step: PricedPart, location: Sequence[int], costs: PartitionCosts
+) -> tuple[float, float, list[tuple[int, int]]]:
+    """Return the seconds and joules of the transfers that a partition needs first (Algorithm 4, transfersPerUnitExec),
+    and the new locations of parameters that are in more memories afterwards (Algorithm 5)."""
+    seconds, joules, changed = 0.0, 0.0, []
     memory = step.memory
-    for parameter, up, whole in step.inputs:
+    for parameter, up, whole, energy in step.inputs:
         where = location[parameter]
         if where == 0 or where & memory:
             continue
         now = where
         if not where & HOST_BIT:
-            row = fetch[parameter]
-            seconds += min(row[m] for m in range(len(row)) if where >> m & 1)
+            row = costs.fetch[parameter]
+            least, source = min((row[m], m) for m in range(len(row)) if where >> m & 1)
+            seconds += least
+            joules += costs.fetch_joules[parameter][source]
             now |= HOST_BIT
         if memory != HOST_BIT:
             seconds += up
+            joules += energy
             if whole:
                 now |= memory
         if now != where:
             changed.append((parameter, now))
-    return seconds, changed
+    return seconds, joules, changed

@@ -149,7 +149,7 @@ class Bounds:
         for c, choice in enumerate(choices):
             lacking, seen = set[int](), set[int]()
             for step in choice.steps:
-                for p, seconds, whole in step.inputs:
+                for p, seconds, whole, _ in step.inputs:
                     if p != parameter or held & step.memory:
                         continue
                     lacking.add(step.device)

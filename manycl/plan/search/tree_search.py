@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import MERGE, ON_HOST, ROUNDING, Plan
+from manycl.plan.search.apart import Apart
+from manycl.plan.search.objective import TIME, Objective
 from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, PricedWay, bring
 from manycl.plan.search.search_bounds import Bounds
 from manycl.plan.tuning import PLANNING
@@ -32,20 +34,22 @@ Path = tuple[tuple[int, int, int], ...]
 
 class Child(NamedTuple):
     """A child in the tree: partition ``part`` of choice ``choice`` of a node, which ends at ``end``; no plan below it
-    is shorter than ``bound``."""
+    costs less than ``bound``. ``rank``: of the choice (``plan/search/apart.py``; 0: it does not count)."""
 
     bound: float
     end: float
     node: int
     choice: int
     part: int
+    rank: int
 
 
 class Tree:
     """One node of the tree, which can move to a child and back."""
 
-    def __init__(self, costs: PartitionCosts, bounds: Bounds) -> None:
+    def __init__(self, costs: PartitionCosts, bounds: Bounds, objective: Objective) -> None:
         self.steps = 0  # how often a child was entered
+        self._objective, self._is_time = objective, objective == TIME
         graph = costs.problem.graph
         self._costs, self._bounds = costs, bounds
         self._after = graph.successors
@@ -64,7 +68,19 @@ class Tree:
         self.load = sum(w * f for w, f in zip(bounds.weights, self.free, strict=True))
         self.load += sum(least for n, least in enumerate(bounds.least) if self.status[n] == WAITING)
         self.final = 0.0  # seconds of the final transfers for placed partitions
+        self._least = [min((c.joules for c in choices), default=0.0) for choices in costs.choices]
+        self.joules = sum(self._least)  # above idle power, of what is placed, and the least of the rest
+        self._apart = Apart(costs, bounds)
+        self._ranks: dict[int, int] = {}  # by kind, of the last choice for a node of it that brings nothing
         self.path: list[tuple[int, int, int]] = []
+
+    @property
+    def cost(self) -> float:
+        """The cost of the plan that ends here."""
+        return self._cost(self.makespan, self.joules)
+
+    def _cost(self, seconds: float, joules: float) -> float:
+        return seconds if self._is_time else self._objective.cost(seconds, joules + self._costs.idle * seconds)
 
     @property
     def makespan(self) -> float:
@@ -73,7 +89,11 @@ class Tree:
     def children(self, limit: float) -> list[Child]:
         """Return the children that can end before ``limit`` as far as the bounds tell."""
         found: list[Child] = []
-        for node in sorted(self.open):
+        nodes = sorted(self.open)
+        if self._are_apart(nodes):
+            self._of_apart(nodes, limit, found)
+            return found
+        for node in nodes:
             if self.status[node] == BEGUN:
                 self._of_choice(node, *self.begun[node], limit, found)
                 continue
@@ -81,15 +101,50 @@ class Tree:
                 self._of_choice(node, c, (1 << len(choice.steps)) - 1, limit, found)
         return found
 
-    def _of_choice(self, node: int, c: int, left: int, limit: float, found: list[Child]) -> None:
+    def _are_apart(self, nodes: Sequence[int]) -> bool:
+        """Return whether the order of the nodes that are left only matters for those that bring shared data: all may
+        begin, at once, and nothing but the last host function comes after any."""
+        last = self._bounds.last
+        return (
+            self._apart.is_orderless
+            and 0 < self.left == len(nodes) + (last is not None and last not in nodes and self.status[last] != DONE)
+            and max(self.ready[n] for n in nodes) <= min(self.free[:-1])
+            and not any(self._on_host[n] or any(s != last for s in self._after[n]) for n in nodes)
+        )
+
+    def _of_apart(self, nodes: Sequence[int], limit: float, found: list[Child]) -> None:
+        """Add the children that are enough (``plan/search/apart.py``)."""
+        if self.begun:
+            node, (c, left) = min(self.begun.items())
+            self._of_choice(node, c, left & -left, limit, found)
+            return
+        kind, load, least = self._apart.kind, self._bounds.load, self._bounds.least
+        for node in {kind[n]: n for n in reversed(nodes)}.values():
+            alike, rank = sum(kind[n] == kind[node] for n in nodes) - 1, self._apart.rank[node]
+            for c, choice in enumerate(self._costs.choices[node]):
+                if self._apart.brings(choice, self.location):
+                    if not self._ranks:
+                        self._of_choice(node, c, 1, limit, found)
+                elif node == nodes[0] and rank[c] >= self._ranks.get(kind[node], 0):
+                    self._of_choice(node, c, 1, limit, found, alike * (load[node][c] - least[node]), rank[c])
+
+    def _of_choice(
+        self, node: int, c: int, left: int, limit: float, found: list[Child], alike: float = 0.0, rank: int = 0
+    ) -> None:
+        """Add the partitions ``left`` (bits) of a choice; ``alike``: weighted seconds by which nodes that are alike
+        take longer, too."""
         choice, bounds = self._costs.choices[node][c], self._bounds
+        joules = self.joules
+        if not self._is_time:
+            joules += choice.joules - self._least[node] if self.status[node] == WAITING else 0.0
+            limit = self._objective.within(limit, joules, self._costs.idle)  # from here on, in seconds
         load = self.load
         final = self.final + bounds.final[node][c]
         if node == bounds.last:
             final = 0.0
         more = 0.0
         if self.status[node] == WAITING:
-            load += bounds.load[node][c] - bounds.least[node]
+            load += bounds.load[node][c] - bounds.least[node] + alike
             if load >= limit:
                 return
             more = bounds.load[node][c] - bounds.final[node][c] - bounds.parts[node][c]  # these transfers come first
@@ -103,14 +158,18 @@ class Tree:
             last = max(self.ended[node], end)
             bound = max(bound, last + bounds.after(node, choice.holds)[-1] + final)
             if bound < limit:
-                found.append(Child(bound, end, node, c, part))
+                found.append(Child(self._cost(bound, joules), end, node, c, part, rank))
 
     def end(self, node: int, step: PricedPart) -> float:
         """Return when a partition would end (getTime of Algorithm 3)."""
-        seconds, _ = bring(step, self.location, self._costs.fetch)
+        seconds, _, _ = bring(step, self.location, self._costs)
         return max(self.free[step.device], self.ready[node]) + seconds + step.seconds + step.sends
 
     def bound(self) -> float:
+        """Return what no plan below this node costs less than."""
+        return self._cost(self._seconds(), self.joules)
+
+    def _seconds(self) -> float:
         """Return seconds that no plan below this node is shorter than."""
         bounds, free, ready = self._bounds, self.free, self.ready
         if bounds.last is not None and self.status[bounds.last] == DONE:
@@ -146,16 +205,24 @@ class Tree:
             for n, status in enumerate(self.status)
             if status != DONE and missing[n] < self._most_missing[n]
         ]
-        return (*free, *late, *(self.ended[n] for n in sorted(self.begun)))
+        joules = 0.0 if self._is_time else self.joules
+        kinds = {self._apart.kind[n] for n in self.open} if self._apart.is_orderless else ()
+        ranks = [self._ranks.get(kind, 0) for kind in sorted(kinds)]
+        return (*free, *late, *(self.ended[n] for n in sorted(self.begun)), joules, bool(self._ranks), *ranks)
 
-    def down(self, node: int, c: int, part: int) -> Callable[[], None]:
+    def down(self, node: int, c: int, part: int, rank: int = 0) -> Callable[[], None]:
         """Move to a child; return a function that moves back."""
+        ranks = self._ranks
+        if rank:
+            self._ranks = {**ranks, self._apart.kind[node]: rank}
         self.steps += 1
         choice = self._costs.choices[node][c]
         step, bounds = choice.steps[part], self._bounds
         status, load, ended = self.status[node], self.load, self.ended[node]
         begun, free = self.begun.get(node), self.free[step.device]
-        seconds, changed = bring(step, self.location, self._costs.fetch)
+        seconds, joules, changed = bring(step, self.location, self._costs)
+        before_it = self.joules
+        self.joules += joules + (choice.joules - self._least[node] if status == WAITING else 0.0)
         end = max(free, self.ready[node]) + seconds + step.seconds + step.sends
         left = (begun[1] if begun else (1 << len(choice.steps)) - 1) & ~(1 << part)
         if begun is None:
@@ -182,7 +249,7 @@ class Tree:
 
         def back() -> None:
             self.path.pop()
-            self.final = final
+            self.final, self.joules, self._ranks = final, before_it, ranks
             self.free[step.device], self.load, self.ended[node], self.status[node] = free, load, ended, status
             for p, where in before:
                 self.location[p] = where
@@ -213,30 +280,30 @@ class Tree:
 
 
 class SearchResult(NamedTuple):
-    """The shortest plan found: partitions as (node, choice, part) in the order of the plan, and its end in the
-    model, in seconds. ``complete``: no plan is shorter; else none is shorter than ``bound``. ``visited``: nodes of
+    """The best plan found: partitions as (node, choice, part) in the order of the plan, and its cost in the model (by
+    default its end, in seconds). ``complete``: no plan is better; else none is below ``bound``. ``visited``: nodes of
     the tree."""
 
     path: Path
-    seconds: float
+    cost: float
     complete: bool
     bound: float
     visited: int
 
 
-def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = ()) -> SearchResult:
-    """Return the shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most,
+def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = (), objective: Objective = TIME) -> SearchResult:
+    """Return the best of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most,
     beside those of a plan by list scheduling, and of those most like plans that are ``known``."""
     bounds = Bounds(costs)
-    tree = Tree(costs, bounds)
+    tree = Tree(costs, bounds, objective)
     firsts = [_first(tree, costs, bounds), *(_like(tree, costs, plan) for plan in known)]
-    best, seconds = min(firsts, key=lambda found: found[1])
+    best, least = min(firsts, key=lambda found: found[1])
     begin = tree.steps
     for width in PLANNING.widths:
-        better = _level_by_level(tree, _below(seconds), width, begin + int(PLANNING.beam * effort))
+        better = _level_by_level(tree, _below(least), width, begin + int(PLANNING.beam * effort))
         if better is not None:
-            best, seconds = better
-    limit = _below(seconds)
+            best, least = better
+    limit = _below(least)
     memory: dict[tuple[object, ...], list[tuple[float, ...]]] = {}
     stack: list[tuple[list[Child], object]] = []
     visited = 0
@@ -252,24 +319,24 @@ def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = ()) -> Se
             continue
         if tree.steps - begin >= effort:
             bound = min(c.bound for left, _ in stack for c in left)
-            return SearchResult(best, seconds, False, max(root, min(bound, seconds)), visited)
+            return SearchResult(best, least, False, max(root, min(bound, least)), visited)
         child = children.pop()
-        undo = tree.down(child.node, child.choice, child.part)
+        undo = tree.down(child.node, child.choice, child.part, child.rank)
         visited += 1
         if tree.left == 0:
-            if tree.makespan < limit:
-                best, seconds = tuple(tree.path), tree.makespan
-                limit = _below(seconds)
+            if tree.cost < limit:
+                best, least = tuple(tree.path), tree.cost
+                limit = _below(least)
             undo()
         elif tree.bound() >= limit or _known(tree, memory):
             undo()
         else:
             stack.append((_ordered(tree, limit), undo))
-    return SearchResult(best, seconds, True, seconds, visited)
+    return SearchResult(best, least, True, least, visited)
 
 
-def _below(seconds: float) -> float:
-    return seconds - ROUNDING * abs(seconds)
+def _below(cost: float) -> float:
+    return cost - ROUNDING * abs(cost) if cost < math.inf else cost
 
 
 def _ordered(tree: Tree, limit: float) -> list[Child]:
@@ -305,9 +372,9 @@ def _level_by_level(tree: Tree, limit: float, width: int, most: int) -> tuple[Pa
             for child in tree.children(limit):
                 undo = tree.down(child.node, child.choice, child.part)
                 score = tree.bound(), sum(tree.free)
-                if tree.left == 0 and tree.makespan < limit:
-                    best = tuple(tree.path), tree.makespan
-                    limit = _below(tree.makespan)
+                if tree.left == 0 and tree.cost < limit:
+                    best = tuple(tree.path), tree.cost
+                    limit = _below(tree.cost)
                 elif tree.left and score[0] < limit:
                     key = tree.key()
                     if key not in found or score < found[key][0]:
@@ -334,7 +401,12 @@ def _like(tree: Tree, costs: PartitionCosts, plan: Plan) -> tuple[Path, float]:
         choices = costs.choices[node]
         pick = min(range(len(choices)), key=lambda c: _unlike(choices[c], wanted))
         undo += [tree.down(node, pick, part) for part in range(len(choices[pick].steps))]
-    found = tuple(tree.path), tree.makespan
+    return _undone(tree, undo)
+
+
+def _undone(tree: Tree, undo: list[Callable[[], None]]) -> tuple[Path, float]:
+    """Return the plan that ends here, and its cost, and move back."""
+    found = tuple(tree.path), tree.cost
     for back in reversed(undo):
         back()
     return found
@@ -365,7 +437,4 @@ def _first(tree: Tree, costs: PartitionCosts, bounds: Bounds) -> tuple[Path, flo
             if end < best:
                 best, pick = end, c
         undo += [tree.down(node, pick, part) for part in range(len(costs.choices[node][pick].steps))]
-    found = tuple(tree.path), tree.makespan
-    for back in reversed(undo):
-        back()
-    return found
+    return _undone(tree, undo)

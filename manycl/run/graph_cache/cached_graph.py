@@ -87,7 +87,8 @@ class CachedGraph:
         is_asked, free = self._is_asked, self._free
         if is_asked is None:
             is_asked = self.session.machine.memories > 1
-        if self._learner is not None:  # it says itself when it is to be asked again
+        if self._learner is not None or {"objective", "deadline"} & {*(self._options or ())}:
+            # it says itself when it is to be asked again; the fastest plan may not be the best one
             is_asked, free = False, 1
         self._tuner = Autotuner(given, self.budget, is_asked=is_asked, free=free, former=former)
         self._commands: list[KeptCommands | KeptShares] = [] if former is None else self._commands

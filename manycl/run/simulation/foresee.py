@@ -10,6 +10,7 @@ from dataclasses import replace
 from manycl.errors import PolicyError, RunError
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
+from manycl.model.energy.powers import JOULES, spent
 from manycl.model.estimates import Ends, Estimates
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
@@ -112,7 +113,9 @@ def foresee(
     result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
     # (the engine's own clock has also waited for the last report)
     ends = [e.end for e in result.trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
-    return replace(result.trace, kind="simulation", makespan=max(ends, default=0.0))
+    trace, makespan = result.trace, max(ends, default=0.0)
+    details = {**trace.details, **spent(problem.machine, trace.events, makespan)}
+    return replace(trace, kind="simulation", makespan=makespan, details=details)
 
 
 def _of_steps(disturbance: Disturbance, lowered: Lowered) -> Disturbance:
@@ -176,6 +179,7 @@ def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
         assignments=tuple(a._replace(start=start, end=end) for a, start, end in at),
         makespan=max(trace.makespan, problem.not_before),
         events=trace.events,
+        details=plan.details | {key: trace.details[key] for key in (JOULES,) if key in trace.details},
         foreseen=True,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -15,7 +15,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask, Launch
 from manycl.graph.reduction import Reduction
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, Link, Machine
 from manycl.plan.plan import Plan
 from manycl.plan.policies.balance import Balance
 from manycl.plan.policies.papers.mkmd import Mkmd
@@ -35,8 +35,9 @@ from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems
 class Everything:
     """REPARA's exhaustive search, from its text, for few nodes: every choice of partitions in every order."""
 
-    def __init__(self, p: Problem, rates: int) -> None:
-        self.p, self.rates = p, rates
+    def __init__(self, p: Problem, rates: int, goal: Callable[[float, float], float] = lambda t, _: t) -> None:
+        self.p, self.rates, self.goal = p, rates, goal
+        self.joules = 0.0
         self.best = math.inf
         self.leaves = 0
         self.done: dict[int, float] = {}
@@ -98,7 +99,9 @@ class Everything:
         p = self.p
         if len(self.done) == len(p.graph):
             self.leaves += 1
-            self.best = min(self.best, max(self.devices.values(), default=p.not_before))
+            end = max(self.devices.values(), default=p.not_before)
+            idle = sum(d.idle_power for d in p.machine.devices) * end
+            self.best = min(self.best, self.goal(end, self.joules + idle))
             return
         for node in range(len(p.graph)):
             if node in self.done or any(q not in self.done for q in p.graph.predecessors[node]):
@@ -122,7 +125,8 @@ class Everything:
         task, memory, transfer = p.graph.nodes[node], self.memory(device), p.estimates.transfer
         sliced = p.splits[node].slices if groups else {}
         now = {k: set(m) for k, m in where.items()}
-        seconds = 0.0
+        seconds, before_it = 0.0, self.joules
+        energy = {(x.source, x.target): x.energy for x in p.machine.links}
         gone = () if isinstance(task, HostTask) or (groups and p.splits[node].merge != "none") else task.overwrites
         for key in dict.fromkeys((*task.reads, *task.writes)):
             size = p.graph.buffers[key].nbytes
@@ -132,16 +136,21 @@ class Everything:
                 part_of = high - low
                 if key in task.writes:
                     seconds += transfer(part_of, memory, HOST)  # a partial result
+                    self.joules += part_of * energy.get((memory, HOST), 0.0)
             if key not in where or memory in where[key] or (key in gone and key not in task.reads):
                 continue
             if HOST not in where[key]:
                 seconds += min(transfer(size, m, HOST) for m in where[key])
+                self.joules += size * energy.get((min(where[key], key=lambda m: transfer(size, m, HOST)), HOST), 0.0)
                 now[key].add(HOST)
             seconds += transfer(part_of, HOST, memory)
+            self.joules += part_of * energy.get((HOST, memory), 0.0)
             if key not in sliced:
                 now[key].add(memory)
         if device >= 0:
             seconds += p.range_seconds(node, device, groups)
+            draws = p.machine.devices[device]
+            self.joules += p.range_seconds(node, device, groups) * (draws.power - draws.idle_power)
         ready = max((self.done[q] for q in p.graph.predecessors[node]), default=p.not_before)
         before = self.devices.get(device)
         end = max(ready, p.not_before if before is None else before) + seconds
@@ -155,6 +164,7 @@ class Everything:
             self.done[node] = last
             self.go(now, {k: v for k, v in left.items() if k != node}, ended)
             del self.done[node]
+        self.joules = before_it
         if before is None:
             del self.devices[device]
         else:
@@ -200,6 +210,79 @@ def test_the_pruned_search_finds_what_the_whole_tree_has(case: tuple[Problem, in
     early = Repara().plan(replace(wanted, options={"rates": str(rates), "effort": "1"})).details
     assert early["bound"] <= whole.best * (1 + 1e-9) + 1e-12
     assert whole.best <= early["model_seconds"] * (1 + 1e-9) + 1e-12
+
+
+@st.composite
+def apart(draw: st.DrawFn) -> tuple[Problem, int]:
+    """Nodes that do not depend on each other, some of them alike; they share data, whole or in slices, or do not; the
+    host may read all results in the end."""
+    builder = GraphBuilder()
+    shared = [builder.buffer(GROUPS * ROW) for _ in range(2)]
+    count = draw(st.integers(2, 3))
+    splits, outs = {}, []
+    kinds = [(draw(st.sampled_from(["whole", "sliced", "both", "none"])), draw(st.integers(0, 1))) for _ in range(2)]
+    for n in range(count):
+        kind, which = kinds[draw(st.integers(0, 1))]
+        own, out = builder.buffer(GROUPS * ROW), builder.buffer(GROUPS * ROW)
+        reads = {"none": (own,), "both": (own, *shared)}.get(kind, (own, shared[which]))
+        builder.add(rows(f"n{n}", reads, (out,)))
+        outs.append(out)
+        cut = {"none": (own,), "both": (own, shared[0]), "sliced": reads}.get(kind, (own,))
+        splits[n] = Split(0, GROUPS, {key: Slice(ROW) for key in (*cut, out)})
+    if draw(st.booleans()):
+        builder.add(HostTask("results", print, (), tuple(outs), ()))
+    memories = draw(st.sampled_from([(0, 1), (1, 2), (1, 1), (0, 0), (0, 1, 2)]))
+    where = Machine(tuple(Device(f"d{i}", "gpu" if m else "cpu", memory=m) for i, m in enumerate(memories)))
+    graph, times = builder.build(), st.sampled_from([1.0, 2.0, 2.7])
+    of = {kind: [draw(times) for _ in memories] for kind in kinds}
+    seconds = [of[kinds[draw(st.integers(0, 1))]] for _ in graph.nodes]
+    p = problem(graph, seconds, where, valid={k: frozenset({HOST}) for k in graph.buffers if k not in outs})
+    per_byte = draw(st.sampled_from([0.0, 0.001, 0.01]))
+    return replace(p, splits=splits, estimates=Affine(seconds, draw(st.sampled_from([0.0, 0.1])), per_byte)), draw(
+        st.sampled_from([2, 3, 4])
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=apart())
+def test_fewer_orders_of_nodes_apart_are_enough(case: tuple[Problem, int]) -> None:
+    p, rates = case
+    whole = Everything(p, rates)
+    assume(whole.leaves < LEAVES)
+    plan = Repara().plan(replace(p, options={"rates": str(rates), "effort": "5000000"}))
+    assert plan.details["complete"]
+    assert plan.details["model_seconds"] == pytest.approx(whole.best, rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=small_problems() | apart(), data=st.data())
+def test_the_pruned_search_finds_the_least_energy(case: tuple[Problem, int], data: st.DataObject) -> None:
+    """As the whole tree has it; likewise the least product of energy and time, and the least energy in a time."""
+    p, rates = case
+    watts = st.floats(0.0, 50.0)
+    devices = tuple(
+        replace(d, idle_power=idle, power=idle + data.draw(watts))
+        for d, idle in [(d, data.draw(watts)) for d in p.machine.devices]
+    )
+    memories = sorted({d.memory for d in devices} - {HOST})
+    links = [Link(*e, 1e9, 0.0, 0, data.draw(st.floats(0.0, 5.0))) for m in memories for e in ((HOST, m), (m, HOST))]
+    p = replace(
+        p, machine=replace(p.machine, devices=(*devices[:-1], replace(devices[-1], power=99.0)), links=tuple(links))
+    )
+    fastest = Everything(p, rates)
+    assume(0 < fastest.leaves < LEAVES)
+    late = fastest.best * data.draw(st.sampled_from([1.05, 1.5]))
+    for goal, of in {
+        "energy": lambda t, joules: joules,
+        "edp": lambda t, joules: t * joules,
+        "deadline": lambda t, joules: joules if t <= late * (1.0 + 1e-9) else math.inf,
+    }.items():
+        options = {"deadline": f"{late!r} s"} if goal == "deadline" else {"objective": goal}
+        plan = Repara().plan(replace(p, options={"rates": str(rates), "effort": "5000000", **options}))
+        assert plan.details["complete"]
+        wanted = Everything(p, rates, of).best
+        assert plan.details["model_seconds"] == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+        verify(plan, p.graph, p.machine, p)
 
 
 def planned(p: Problem, **options: str) -> Plan:
@@ -277,7 +360,7 @@ def test_no_plan_is_longer_than_those_of_policies_that_it_begins_with(p: Problem
 
 @pytest.mark.parametrize("is_chain", [True, False])
 def test_bounds_of_eight_divisible_kernels_are_tight(is_chain: bool) -> None:
-    """On three devices, one after another or apart: the best plan is known to within 3 % with little effort."""
+    """On three devices, one after another or apart: the best plan is known with little effort."""
     builder = GraphBuilder()
     buffers = [builder.buffer(GROUPS * ROW) for _ in range(9)]
     reads = [buffers[n if is_chain else 0] for n in range(8)]
@@ -290,9 +373,7 @@ def test_bounds_of_eight_divisible_kernels_are_tight(is_chain: bool) -> None:
     row = Slice(ROW)
     splits = {n: Split(0, GROUPS, {key: row, buffers[n + 1]: row}) for n, key in enumerate(reads)}
     p = replace(p, estimates=Affine([seconds] * 8, 0.0, 0.0005), splits=splits)
-    plan = planned(p, effort="20000")
-    assert plan.details["bound"] >= 0.97 * plan.details["model_seconds"]
-    assert plan.details["complete"] == is_chain
+    assert planned(p, effort="40000").details["complete"]
 
 
 def test_rates_get_smaller_where_not_one_of_them_fits() -> None:
@@ -339,7 +420,7 @@ def test_large_graphs_have_fewer_rates() -> None:
     assert 1 < plan.details["rates"] < 16
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(p=split_problems())
 def test_plans_are_valid_and_can_be_followed(p: Problem) -> None:
     plan = planned(p, effort="300", rates="3")
@@ -347,7 +428,7 @@ def test_plans_are_valid_and_can_be_followed(p: Problem) -> None:
     verify(with_times(p, plan, simulate(p, plan)), p.graph, p.machine, p)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(p=split_problems(), when=st.floats(0.0, 1.0))
 def test_planning_goes_on_from_a_partial_schedule(p: Problem, when: float) -> None:
     first = planned(p, effort="300", rates="3")

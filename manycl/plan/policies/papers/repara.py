@@ -19,6 +19,7 @@ from manycl.plan.policies.papers.mkmd import Mkmd
 from manycl.plan.policies.papers.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
+from manycl.plan.search.objective import OPTIONS, TIME, cheapest, objective, with_fewer_devices
 from manycl.plan.search.partition_costs import PartitionCosts
 from manycl.plan.search.tree_search import SearchResult, search
 from manycl.plan.timeline.timeline import Timeline
@@ -32,25 +33,29 @@ _BESIDE = one_of("beside", "yes", "no")
 @register("repara")
 class Repara:
     """REPARA's search, pruned. Options ``effort`` (nodes of the tree to enter), ``rates`` (equal parts of a kernel's
-    data) and ``beside`` (whether plans of other policies count beside the tree's; ``no``: as in the paper)."""
+    data), ``beside`` (whether plans of other policies count beside the tree's; ``no``: as in the paper), ``objective``
+    and ``deadline`` (what the best plan is)."""
 
-    options = Options("repara", _EFFORT, _RATES, _BESIDE)
+    options = Options("repara", _EFFORT, _RATES, _BESIDE, *OPTIONS)
 
     def plan(self, problem: Problem) -> Plan:
         given = self.options.read(problem.options)
+        wanted = objective(problem, given)
         table = look_up(problem)
         timeline = Timeline(problem, table.rows)
         costs = PartitionCosts(problem, timeline.segments)
         used = _enter(costs, given[_RATES])
         beside = (Mkmd(), Balance()) if given[_BESIDE] == "yes" else ()
-        others = [policy.plan(replace(problem, options={})) for policy in beside]
-        found = search(costs, given[_EFFORT], others)
+        plain = replace(problem, options={})
+        parts = [plain] if wanted == TIME else list(with_fewer_devices(plain))
+        others = [policy.plan(part) for policy in beside for part in parts]
+        found = search(costs, given[_EFFORT], others, wanted)
         lay_out(timeline, costs, found)
-        plan = min([as_plan(problem, timeline, "tree"), *others], key=lambda plan: plan.makespan)
+        plan = cheapest(problem, wanted, [as_plan(problem, timeline, "tree"), *others])
         told = {
             "complete": found.complete,
             "rates": used,
-            "model_seconds": found.seconds,
+            "model_seconds": found.cost,
             "bound": found.bound,
             "visited": found.visited,
             "chosen": plan.policy,

@@ -1,0 +1,1 @@
+"""Energy: what runs draw, by models of devices and links, and by meters."""
