@@ -80,8 +80,8 @@ def decided(
     """Return the plan and its steps. ``ahead``: the policy's plan, if it has been made. Raises what ``planned`` and
     ``lowering`` raise."""
     plan = planned(problem, policy) if ahead is None else ahead
-    if plan is not None and plan is not policy and own_name(policy) and not learns(policy) and not problem.as_planned:
-        plan = _moving(problem, plan)
+    if plan is not None and plan is not policy:
+        plan = moving(problem, policy, plan)
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:
@@ -97,11 +97,14 @@ def decided(
         return whole, lowered
 
 
-def _moving(problem: Problem, plan: Plan) -> Plan:
-    """Return the plan with shares that may move at run time, where that pays, or may have to leave a device."""
+def moving(problem: Problem, policy: Policy, plan: Plan) -> Plan:
+    """Return the plan of a policy with shares that may move at run time, where that pays, or may have to leave a
+    device."""
+    if not own_name(policy) or learns(policy) or problem.as_planned:
+        return plan
     try:
         plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
-        return that_may_leave(problem, in_packets(problem, plan))
+        return that_may_leave(problem, in_packets(problem, plan), flags.strict())
     except Exception as error:
         if isinstance(error, ManyclError):
             raise

@@ -72,8 +72,8 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
-    until they are ``loosened``. ``workers``: the devices that take part,
-    or did; ``thieves``: devices that have stolen, or of whose packets some was taken back; ``is_ready``: whether all
+    until they are ``loosened``, which it gets at once if it ``is_whole``. ``workers``: the devices that take part, or
+    did; ``thieves``: devices that have stolen, or of whose packets some was taken back; ``is_ready``: whether all
     that any chunk depends on has been given to devices."""
 
     def __init__(
@@ -86,6 +86,7 @@ class WorkStealing:
         still: bool = False,
     ) -> None:
         self.chunks, self.in_turn, self.still, self._moving = chunks, in_turn, still, moving
+        self.is_whole = True
         self.workers: dict[DeviceIndex, StealingWorker] = {}
         self.thieves: set[DeviceIndex] = set()
         self.is_ready = False
@@ -149,7 +150,7 @@ class WorkStealing:
                 self.thieves.add(device)
             first, end = worker.rest
         last = self._end_of_packet(worker, first, end, now)
-        if (worker.shortens and first < last) or self.still:
+        if (worker.shortens and first < last) or (self.still and self.is_whole):
             last = end
         if limit is not None and last > limit:
             last = limit
@@ -346,14 +347,13 @@ class WorkStealing:
         """Let shares move from now on."""
         self.still = False
 
-    @property
-    def overdue(self) -> float:
-        """The time from which a device with a share that stays counts as late."""
-        return min([w.overdue for w in self._present], default=math.inf) if self.still else math.inf
+    def overdue(self, factor: float) -> float:
+        """Return the time from which a device with a share that stays takes ``factor`` times as long as planned."""
+        return min([w.overdue(factor) for w in self._present], default=math.inf) if self.still else math.inf
 
-    def late(self, now: float) -> list[DeviceIndex]:
-        """Return the devices with shares that stay, and that count as late by now."""
-        return [w.device for w in self._present if w.overdue <= now] if self.still else []
+    def late(self, now: float, factor: float) -> list[DeviceIndex]:
+        """Return the devices with shares that stay, and that take so long by now."""
+        return [w.device for w in self._present if w.overdue(factor) <= now] if self.still else []
 
     def leave(self, device: DeviceIndex) -> None:
         """Give a device nothing more. The packets that it was given end there."""
