@@ -78,8 +78,14 @@ def check_all_bounds() -> None:
 
 def deterministic() -> bool:
     """MANYCL_DETERMINISTIC: 0 lets shares of launches move while they run between devices that are not alike, too, so
-    that the last bits of results depend on time (default: 1, only between devices of one model and driver)."""
+    that the last bits of results depend on time; 1 never does (default: only where a device takes twice as long as was
+    measured, in a graph that runs once)."""
     return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "1")
+
+
+def strict() -> bool:
+    """Whether MANYCL_DETERMINISTIC is set to 1."""
+    return deterministic() and "MANYCL_DETERMINISTIC" in os.environ
 
 
 def merging() -> str:

@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.plan.policy import StaticPolicy, find
     from manycl.plan.problem import HANDOVER
     from manycl.report.sources import sources
+    from manycl.run.engine.asking_policies import moving
     from manycl.run.engine.engine import RunFailure
     from manycl.run.simulation.simulate import plan_with, simulate
 
@@ -104,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
     planned: Plan | None = None
     if args.plan:
         planned = _read_plan(args.plan)
-    elif isinstance(find(name), StaticPolicy):
-        planned = plan_with(name, problem)
+    elif isinstance(policy := find(name), StaticPolicy):
+        planned = moving(problem, policy, plan_with(policy, problem))
     try:
         trace, failure = simulate(problem, planned or name, disturbance=disturbed), ""
     except RunFailure as failed:

@@ -13,7 +13,8 @@ from manycl.utilities.kept import MANY
 
 class Looks:
     """The launches that have been analysed for splitting. The analysis is kept, so its cost is paid once: it begins
-    when the graphs that might have been split are predicted to have taken so long that it is a small part of that."""
+    when the graphs that might have been split are predicted to have taken so long that it is a small part of that, or
+    where this one may gain more."""
 
     def __init__(self) -> None:
         self.kernels: set[object] = set()
@@ -28,10 +29,12 @@ class Looks:
         limit: float | None,
         least: float,
         following: Callable[[], float] = lambda: 0.0,
+        begun: bool = False,
     ) -> bool:
         """Return whether to analyse these nodes now. ``saving``: what this graph adds to the seconds that may be spent.
         ``limit``: the seconds that may be spent whatever was saved. ``least``: the seconds that may be spent although
-        less was saved. ``following``: returns further seconds that it costs; called where the rest can be spent."""
+        less was saved. ``following``: returns further seconds that it costs; called where the rest can be spent.
+        ``begun``: kernels of this process have been analysed for something else."""
         with self._lock:
             kinds = {_kind(node) for node in nodes} - self.kinds
             kernels = {kind[:-2] for kind in kinds} - self.kernels
@@ -39,7 +42,7 @@ class Looks:
                 PLANNING.again_look * len(nodes)
                 + PLANNING.launch_look * len(kinds)
                 + PLANNING.kernel_look * len(kernels)
-                + (0.0 if self.kinds else PLANNING.first_look)
+                + (0.0 if self.kinds or begun else PLANNING.first_look)
             )
             if limit is None:
                 self.saved += saving

@@ -16,8 +16,8 @@ from math import inf, prod
 
 from manycl.graph.graph import Launch
 from manycl.machine import HOST, Device, DeviceIndex
-from manycl.plan.movable import SHORTEST, is_in_order, may_move
-from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.movable import ENDINGS, SHORTEST, are_of_a_kind, is_in_order, may_move
+from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, as_ranges
 
@@ -76,35 +76,48 @@ def _is_known(problem: Problem, node: int) -> bool:
     return not isinstance(problem.splits, AnalysedSplits) or problem.splits.is_known(node)
 
 
-def that_may_leave(problem: Problem, plan: Plan) -> Plan:
+def that_may_leave(problem: Problem, plan: Plan, strict: bool = True) -> Plan:
     """Return the plan in which long launches on devices that can end them early are shares that may move, as soon as a
     device leaves, comes or becomes slower (``Plan.still``); until then they stay where the plan has them, and take no
     longer. Not those that may not be divided, or are not analysed yet; and none of a run with many other launches,
-    as all of them are given to devices one by one then."""
+    as all of them are given to devices one by one then.
+
+    Where devices are not alike, this holds for long launches on other devices, too, in a plan that divides launches of
+    a graph that runs once, if all their times were measured: there they run in packets. (A device that lags behind
+    others of its kind is found by its last kernels, ``run/recovery/stragglers.py``.) ``strict``: not there."""
     devices, graph = problem.machine.devices, problem.graph
+    others = not (strict or problem.repeated or are_of_a_kind(devices)) and plan.is_split
     long = {
         a.node
         for a in plan.assignments
         if a.device != ON_HOST
         and a.end - a.start >= SHORTEST
-        and devices[a.device].shortens
-        and devices[a.device].memory == HOST
+        and ((devices[a.device].shortens and devices[a.device].memory == HOST) or others)
     }.difference(plan.movable)
     still = {
         n
         for n in (long if len(devices) > 1 else ())
-        if _is_known(problem, n)
-        and may_move(problem, n)
-        and isinstance(launch := graph.nodes[n], Launch)
-        and is_in_order(launch, problem.splits[n].dimension)
+        if _is_known(problem, n) and may_move(problem, n) and isinstance(graph.nodes[n], Launch)
     }
     if not still or sum([a.end - a.start for a in plan.assignments if a.node in still]) < SHORTEST * len(graph):
         return plan
     ranges = as_ranges(plan.assignments, problem.splits, still)
     several = [(a.node, a.device) for a in ranges if a.node in still]
-    still -= {node for node, device in several if several.count((node, device)) > 1}
+    still.difference_update([node for node, device in several if several.count((node, device)) > 1])
+    still.difference_update([a.node for a in ranges if a.node in still and not _may_leave(problem, a, others)])
     movable = tuple(sorted({*plan.movable, *still}))
     return replace(plan, assignments=ranges, movable=movable, still=tuple(sorted({*plan.still, *still})))
+
+
+def _may_leave(problem: Problem, share: Assignment, others: bool) -> bool:
+    """Return whether a device can end a share early, or run it in packets that fill it (``others``)."""
+    node, device, launch = share.node, share.device, problem.graph.nodes[share.node]
+    assert isinstance(launch, Launch)
+    found, split = problem.machine.devices[device], problem.splits[node]
+    if found.shortens:
+        return is_in_order(launch, split.dimension)
+    fills = share.groups >= ENDINGS * least_groups(problem, node, device, split.groups)
+    return others and fills and problem.estimates.is_measured(node, device)
 
 
 def in_packets(problem: Problem, plan: Plan) -> Plan:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
@@ -66,7 +66,8 @@ class Problem:
     comes next to the one taken for the fastest, if the policy has one.
 
     ``foresee(plan)`` returns the plan with the times that the engine itself takes for it on the simulated machine
-    (``run/simulation/foresee.py``), which takes milliseconds; None where it is not worth that.
+    (``run/simulation/foresee.py``), which takes milliseconds; None where it is not worth that. Of a policy that decides
+    at run time, it has the makespan alone.
 
     ``looks``: what a session has found out of how launches may be split; None: nothing.
 
@@ -101,7 +102,7 @@ class Problem:
     spills: bool = False
     repeated: int = 0
     rival: bool = False
-    foresee: Callable[[Plan], Plan] | None = None
+    foresee: Callable[[Any], Plan] | None = None
     looks: Looks | None = None
     away: frozenset[DeviceIndex] = frozenset()
     merging: Merging = "automatic"

@@ -48,11 +48,11 @@ class PlanningTuning(NamedTuple):
     that takes less than twice as many may not pay, although that is predicted to end it earlier."""
 
     # analysing how launches may be split (``benchmarks/stages.py analysis`` measures the seconds)
-    first_look: float = 0.5
+    first_look: float = 0.15
     """Seconds of the first analysis of a process."""
-    kernel_look: float = 0.1
+    kernel_look: float = 0.02
     """Seconds of analysing a new kernel."""
-    launch_look: float = 15e-3
+    launch_look: float = 6e-3
     """Seconds of analysing a new kind of launch."""
     evaluated_look: float = 2e-3
     """The same, where it is known of launches that differ in scalars only."""

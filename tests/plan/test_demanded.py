@@ -122,6 +122,15 @@ def test_long_launches_may_leave_devices_that_can_end_them_early() -> None:
     assert Plan.from_json(found.to_json()) == found
 
 
+def test_where_devices_are_not_alike_long_shares_run_in_packets() -> None:
+    unlike = ending(False, False, memories=(0, 1))
+    shares = plan(1.0, 2)
+    assert that_may_leave(unlike, shares, strict=False).still == (0, 1)
+    assert that_may_leave(unlike, shares) == shares
+    assert that_may_leave(replace(unlike, repeated=1), shares, strict=False) == shares
+    assert that_may_leave(unlike, whole(1.0, 1.0), strict=False) == whole(1.0, 1.0), "nothing is divided"
+
+
 @pytest.mark.parametrize("seconds", [SHORTEST, 0.3, 3.0])
 def test_such_launches_end_in_many_places(seconds: float) -> None:
     """A device that leaves has less than what it may take to be free, and chunks are all of the launch."""

@@ -6,10 +6,11 @@ without insertion into gaps (an in-order queue that has been given work cannot t
 several queues a device.
 
 A policy whose planning takes longer is only used as long as its planning fits into the budget: by default a part of the
-makespan that was predicted so far, so that a small graph does not wait for its plan. The time of planning is predicted
+makespan that was predicted so far, or what dividing kernels may gain of it, so that a small graph does not wait for its
+plan. The time of planning is predicted
 from the graph's size, never measured, so the same problem gets the same plan however busy the machine is. How launches
-may be split is analysed when the graphs of the session that would gain have been predicted to take long enough to be
-worth it (:mod:`manycl.plan.problem`).
+may be split is analysed when this graph may gain more, or when the graphs of the session that would gain have been
+predicted to take long enough to be worth it (:mod:`manycl.plan.looks`).
 
 Predictions are not exact to a handover, so no plan is taken for less; and kernels are divided only if that gains more
 than the estimates are off (:func:`_gains`).
@@ -135,7 +136,10 @@ def _begin(problem: Problem, budget: float | None) -> _Begin:
         if budget is None
         else budget
     )
-    looked = _splits(problem, table, best.makespan, budget)
+    gain = 0.0 if problem.repeated else _gain_at_best(problem, table, best.makespan)
+    looked = _splits(problem, table, best.makespan, budget, PLANNING.repeated if problem.repeated else gain)
+    if looked and budget is None:
+        left = max(left, min(PLANNING.most, gain))
     return _Begin(whole, table, best, looked or {}, left, postponed=looked is None)
 
 
@@ -197,30 +201,48 @@ def _simple(problem: Problem, table: Costs) -> Plan:
     return best.plan(problem, "auto", chosen=chosen)
 
 
-def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split] | None:
-    """Return the splits of the nodes that are worth it, None where the analysis is not affordable yet; empty where
-    there is one device only, and no link that could transfer meanwhile for long."""
+def _splits(
+    problem: Problem, table: Costs, makespan: float, budget: float | None, least: float
+) -> Mapping[int, Split] | None:
+    """Return the splits of the nodes that are worth it, None where the analysis is not affordable yet (``least``: the
+    seconds that it may take in any case); empty where there is one device only, and no link that could transfer
+    meanwhile for long."""
     devices = problem.machine.devices
     if len(devices) == 1 and (not _foresees(problem) or _moving(problem) <= PLANNING.hidden * makespan):
         return {}
     # where the engine foresees plans, it may show that dividing short kernels pays (data stay in place)
-    least = 0.0 if _foresees(problem) else PLANNING.worth * problem.handover
+    brief = 0.0 if _foresees(problem) else PLANNING.worth * problem.handover
     bring = _bringing(problem)
     nodes = problem.graph.nodes
     may = [n for n, task in enumerate(nodes) if isinstance(task, Launch) and table.allowed[n]]
-    worth = [n for n in may if min(table.seconds[n]) + bring.get(n, 0.0) > least]
+    worth = [n for n in may if min(table.seconds[n]) + bring.get(n, 0.0) > brief]
     if not worth:
         return {}
     looks, splits = problem.looks if problem.looks is not None else Looks(), problem.splits
+    analysed = splits if isinstance(splits, AnalysedSplits) else None
+    asked = [n for n in worth if analysed is None or not analysed.is_known(n)]
     if not looks.afford(
-        [nodes[n] for n in worth],
+        [nodes[n] for n in asked],
         PLANNING.looking * makespan,
         budget,
-        PLANNING.repeated if problem.repeated else 0.0,
-        lambda: sum(map(splits.following, worth)) if isinstance(splits, AnalysedSplits) else 0.0,
+        least,
+        lambda: sum(map(analysed.following, asked)) if analysed is not None else 0.0,
+        problem.estimates.uncounted() is not problem.estimates,  # operations have been counted
     ):
         return None
     return {n: split for n in worth if (split := splits.get(n)) is not None}
+
+
+def _gain_at_best(problem: Problem, table: Costs, makespan: float) -> float:
+    """Return the seconds that dividing all kernels would gain for certain, if no parts waited for anything."""
+    shared = off = 0.0
+    for n, devices in enumerate(table.allowed):
+        times = [table.seconds[n][d] for d in devices]
+        if min(times, default=0.0) > 0.0:
+            seconds = 1.0 / sum(1.0 / t for t in times)
+            shared += seconds
+            off += seconds * problem.estimates.doubt(n, sorted(devices))
+    return makespan * (1.0 - off / shared) - shared if shared > 0.0 else 0.0
 
 
 def _foresees(problem: Problem) -> bool:

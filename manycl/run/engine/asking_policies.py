@@ -88,17 +88,21 @@ def decided(
 
 
 def completed(problem: Problem, policy: Policy) -> Plan | None:
-    """Return what ``planned`` does, with shares that may move at run time, where that pays, or may have to leave a
-    device, unless the plan is the user's. (A policy that learns moves shares itself, from run to run.) Raises what
-    ``planned`` raises."""
+    """Return what ``planned`` does, by ``moving``, unless the plan is the user's. Raises what ``planned`` raises."""
     plan = planned(problem, policy)
-    if plan is None or plan is policy or not own_name(policy) or problem.as_planned:
+    return plan if plan is None or plan is policy else moving(problem, policy, plan)
+
+
+def moving(problem: Problem, policy: Policy, plan: Plan) -> Plan:
+    """Return the plan of a policy with shares that may move at run time, where that pays, or may have to leave a
+    device. (A policy that learns moves shares itself, from run to run.)"""
+    if not own_name(policy) or problem.as_planned:
         return plan
     try:
         if not learns(policy):
             plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
             plan = in_packets(problem, plan)
-        return that_may_leave(problem, plan)
+        return that_may_leave(problem, plan, flags.strict())
     except Exception as error:
         if isinstance(error, ManyclError):
             raise

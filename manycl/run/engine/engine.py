@@ -299,9 +299,8 @@ class _Play:
         it."""
         if self._watch is None or not self._may_replan:
             return None
-        lag = StragglerDetection(
-            self._subject, self._playback, self._backend.took, self._watch.found, flags.deterministic()
-        )
+        is_strict = flags.deterministic() if self._subject.problem.repeated else flags.strict()
+        lag = StragglerDetection(self._subject, self._playback, self._backend.took, self._watch.found, is_strict)
         return lag if lag.is_possible else None
 
     def _lags(self, lag: StragglerDetection, reports: Sequence[Report]) -> bool:

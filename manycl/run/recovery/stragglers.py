@@ -6,7 +6,7 @@ the gain of planning the rest anew is predicted (:meth:`manycl.run.recovery.repl
 or for other devices, is not part of that time. Kernels that were never measured, and short ones, do not count; nor do
 those of a device with several queues, which run beside one another. Where all devices take longer alike, as the machine
 is busy, nothing is gained, and nothing happens. As then time decides which device runs what, this is not done between
-devices that are not alike, which may differ in the last bits of results.
+devices that are not alike, which may differ in the last bits of results, in graphs that run again and again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from manycl.run.commands.command_graph import KernelEnds
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.compile_time import LEAST
 from manycl.run.engine.playback import Playback
+from manycl.run.stealing.worker import TIMES
 from manycl.utilities.kept import ENOUGH
 
 WORK = 50e-3
 """The least predicted seconds in all of a device's last kernels, of which at least ENOUGH count."""
-TIMES = 2.0
-"""The factor by which each of a device's last kernels has to take longer than predicted. A device that was a straggler
-before has become faster again if each takes less than the reciprocal."""
 
 
 class StragglerDetection:
@@ -103,7 +101,7 @@ class StragglerDetection:
         return ratios, False
 
     def _lags(self, device: DeviceIndex) -> bool:
-        last, is_enough = self._last(device)
+        last, is_enough = self._last(device)  # (one that was slow before is faster again below the reciprocal)
         was_slow = self._before.get(device, 1.0) > 1.0
         return is_enough and (min(last) > TIMES or (was_slow and max(last) < 1.0 / TIMES))
 

@@ -184,13 +184,15 @@ def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
     )
 
 
-def foreseeing(problem: Problem, directory: Directory) -> Callable[[Plan], Plan]:
+def foreseeing(problem: Problem, directory: Directory) -> Callable[[Plan | DynamicPolicy], Plan]:
     """Return ``Problem.foresee``, which simulates from the directory's present state on; its makespan is infinite for a
     plan that the engine refuses."""
 
-    def foresee_plan(plan: Plan) -> Plan:
+    def foresee_plan(asked: Plan | DynamicPolicy) -> Plan:
+        plan = asked if isinstance(asked, Plan) else Plan((), "", (), 0.0)
         try:
-            return with_times(problem, plan, foresee(problem, plan, directory.copy()))
+            trace = foresee(problem, asked, directory.copy())
+            return with_times(problem, plan, trace)
         except (PolicyError, RunError):
             return replace(plan, makespan=math.inf, foreseen=True)
 

@@ -12,11 +12,14 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
 
+from manycl import flags
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import DeviceIndex
+from manycl.model.estimates import Slowed
 from manycl.plan.movable import are_of_a_kind
 from manycl.plan.plan import ON_HOST
 from manycl.plan.preemptible import at_a_time
@@ -27,7 +30,7 @@ from manycl.run.engine.assign import Assigned
 from manycl.run.lowering.steps import Chunks, Lowered
 from manycl.run.stealing.device_estimates import DeviceEstimates
 from manycl.run.stealing.work_stealing import WorkStealing, nothing_moves
-from manycl.run.stealing.worker import Packet, StealingWorker
+from manycl.run.stealing.worker import LATE, TIMES, Packet, StealingWorker
 from manycl.trace import DecisionEvent
 from manycl.utilities.changed import named
 
@@ -52,8 +55,10 @@ class ShareScheduler:
         self._seconds, self._position = timetable.seconds, timetable.position
         self.decisions: list[DecisionEvent] = []
         self.launches: dict[int, WorkStealing] = {}
-        # launches whose shares stay until a device is late: if results are the same wherever they run
-        self._watched: list[int] = []
+        # whether results may be any device's (and are the same on all, or a graph runs once)
+        self._anywhere = are_of_a_kind(devices) or not (problem.repeated or flags.strict())
+        # launches whose shares stay until a device is late, and how many times as long as planned it takes then
+        self._watched: dict[int, float] = {}
         for node, chunks in lowered.chunks.items():
             how = node in lowered.plan.in_turn, node in lowered.plan.still
             self._begin(node, chunks, timetable.each[node], done, *how)
@@ -99,9 +104,10 @@ class ShareScheduler:
         cost = moving if problem.machine.memories > 1 else nothing_moves
         launch = self.launches[node] = WorkStealing(chunks, terms, cost, done, in_turn, still, self._free)
         launch.is_ready = not chunks.bytes(self._graph).before
-        is_known = still and all(problem.estimates.is_measured(node, d) for d in terms)
-        if is_known and are_of_a_kind([problem.machine.devices[d] for d in self._able(launch)]):
-            self._watched.append(node)
+        if still and all(problem.estimates.is_measured(node, d) for d in terms):
+            alike = are_of_a_kind([problem.machine.devices[d] for d in self._able(launch)])
+            if alike or self._anywhere:
+                self._watched[node], launch.is_whole = LATE if alike else TIMES, False
         if (in_turn or len(chunks.deques) == 1) and not still and len(terms) < len(problem.machine.devices):
             # any device may take it over, also without a share of its own
             others = {d for d in estimates.known(node) - terms.keys() if problem.can_run(node, d)}
@@ -319,16 +325,26 @@ class ShareScheduler:
         """The time from which a device counts as late with a share that stays, while another one is idle."""
         if not self._watched or all(self._busy):
             return None
-        first = min([self.launches[node].overdue for node in self._watched])
+        first = min([self.launches[node].overdue(factor) for node, factor in self._watched.items()])
         return None if first == inf else first
 
     def late(self, now: float) -> list[Assigned]:
         """Return what may be enqueued as devices are late: others take from their shares from now on, also of launches
-        to come."""
-        late = {d for node in self._watched for d in self.launches[node].late(now)}
+        to come, and whole kernels that would end earlier there."""
+        late = {d for node, factor in self._watched.items() for d in self.launches[node].late(now, factor)}
         for device in sorted(late):
             self._help(device, self._watched, now)
+        if late and self._anywhere:
+            slower = {d: self._slower(d) for d in self._problem.machine.indices}
+            known = replace(self._problem, estimates=Slowed(self._problem.estimates, slower))
+            self._rescheduler = Rescheduler(known, self._extent, self._graph)
+            self.even_out()
         return self._go(now, [])
+
+    def _slower(self, device: DeviceIndex) -> float:
+        """Return how many times as long as planned a device has taken for packets of launches that are watched."""
+        workers = [w for node in self._watched if (w := self.launches[node].workers.get(device)) is not None]
+        return max([w.planned / w.rate for w in workers], default=1.0)
 
     def slow(self, device: DeviceIndex) -> None:
         """Let others take from the shares of a device that has become slower."""

@@ -72,9 +72,9 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
-    until they are ``loosened``; ``free``: when a device that has not begun is predicted to. ``workers``: the devices
-    that take part, or did; ``thieves``: devices that have stolen, or of whose packets some was taken back;
-    ``is_ready``: whether all that any chunk depends on has been given to devices."""
+    until they are ``loosened``, which it gets at once if it ``is_whole``; ``free``: when a device that has not begun is
+    predicted to. ``workers``: the devices that take part, or did; ``thieves``: devices that have stolen, or of whose
+    packets some was taken back; ``is_ready``: whether all that any chunk depends on has been given to devices."""
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class WorkStealing:
         free: Callable[[DeviceIndex], float] = lambda device: 0.0,
     ) -> None:
         self.chunks, self.in_turn, self.still, self._moving, self.free = chunks, in_turn, still, moving, free
+        self.is_whole = True
         self.workers: dict[DeviceIndex, StealingWorker] = {}
         self.thieves: set[DeviceIndex] = set()
         self.is_ready = False
@@ -150,7 +151,7 @@ class WorkStealing:
                 self.thieves.add(device)
             first, end = worker.rest
         last = self._end_of_packet(worker, first, end, now)
-        if (worker.shortens and first < last) or self.still:
+        if (worker.shortens and first < last) or (self.still and self.is_whole):
             last = end
         if limit is not None and last > limit:
             last = limit
@@ -350,14 +351,13 @@ class WorkStealing:
         """Let shares move from now on."""
         self.still = False
 
-    @property
-    def overdue(self) -> float:
-        """The time from which a device with a share that stays counts as late."""
-        return min([w.overdue for w in self._present], default=math.inf) if self.still else math.inf
+    def overdue(self, factor: float) -> float:
+        """Return the time from which a device with a share that stays takes ``factor`` times as long as planned."""
+        return min([w.overdue(factor) for w in self._present], default=math.inf) if self.still else math.inf
 
-    def late(self, now: float) -> list[DeviceIndex]:
-        """Return the devices with shares that stay, and that count as late by now."""
-        return [w.device for w in self._present if w.overdue <= now] if self.still else []
+    def late(self, now: float, factor: float) -> list[DeviceIndex]:
+        """Return the devices with shares that stay, and that take so long by now."""
+        return [w.device for w in self._present if w.overdue(factor) <= now] if self.still else []
 
     def leave(self, device: DeviceIndex) -> None:
         """Give a device nothing more. The packets that it was given end there."""

@@ -25,6 +25,9 @@ packets that were predicted to be shorter: they may have waited for what they re
 LATE = 1.25
 """The factor by which a packet has to take longer than predicted for its device to count as late, where shares stay as
 long as none is: predictions of measured kernels are off by less (docs/results/models.md)."""
+TIMES = 2.0
+"""The same where devices are not alike, so that results may differ in their last bits; and of each of the last kernels
+of a device, for what is left of a run to be planned anew."""
 UNLIKE = 1.4
 """The least ratio between the sizes of any two of the three packets from which the cost of a device's packet, beside
 its groups, is measured."""
@@ -66,13 +69,15 @@ class StealingWorker:
     groups that it was given, less those that other workers took back (0: it has not begun). ``until``: when all its
     packets are predicted to have ended, and ``due``: by when the first one's end should be known; ``free``: when it was
     last known to have ended one; ``begun``: when it can have begun the first one of those that have not. ``rate``:
-    groups a second, as predicted, then as measured (``known``: the part that is measured). ``packet``: seconds that a
-    packet costs beside its groups; ``least``: of a packet for that cost as predicted, and ``dear`` as measured if that
-    is more. ``is_near``: whether its packets are known to end too soon for others to take chunks of them."""
+    groups a second, as predicted (``planned``), then as measured (``known``: the part that is measured). ``packet``:
+    seconds that a packet costs beside its groups; ``least``: of a packet for that cost as predicted, and ``dear`` as
+    measured if that is more. ``is_near``: whether its packets are known to end too soon for others to take chunks of
+    them."""
 
     def __init__(self, device: DeviceIndex, queue: int, terms: Terms) -> None:
         self.device, self.queue = device, queue
         self.rate, self.packet, self.first, self.shortens, self.size, self.filled = 1.0 / terms.group, *terms[1:]
+        self.planned = self.rate
         self.least, self.dear = max(terms.packet / COST, terms.filled * terms.group), 0.0
         self.rest = 0, 0
         self.given = deque[tuple[Packet, float, int]]()
@@ -163,10 +168,11 @@ class StealingWorker:
         self.until = begun + bound / rate
         self.due = begun + first / rate + 2 * HANDOVER
 
-    @property
-    def overdue(self) -> float:
-        """The time from which its first packet takes far longer than predicted."""
-        return self.begun + LATE * (self.due - self.begun) if self.given else math.inf
+    def overdue(self, factor: float) -> float:
+        """Return the time from which its first packet takes ``factor`` times as long as planned."""
+        if not self.given:
+            return math.inf
+        return self.begun + min(factor, factor * self.rate / self.planned) * (self.due - self.begun)
 
     def through(self, now: float) -> float:
         """Return when it will have ended its packets."""

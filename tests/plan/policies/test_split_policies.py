@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +23,7 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Part, Problem
 from manycl.plan.search.rank import priority_order
 from manycl.plan.split import Slice, Split
+from manycl.plan.timeline.segments import Segments
 from manycl.plan.timeline.timeline import Fit, Timeline
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
@@ -115,6 +118,43 @@ def test_no_kernel_is_put_behind_what_waits_for_it(p: Problem) -> None:
             timeline.held = ()
             had.add(turn.node)
     assert had == set(range(len(p.graph)))
+
+
+def many_devices(count: int, kernels: int = 60) -> Problem:
+    """Kernels that each read all of what two of the 20 before them wrote, on devices of one kind of unlike speed."""
+    some, builder = random.Random(count), GraphBuilder()
+    first = builder.buffer(GROUPS * ROW)
+    written = list[int]()
+    for n in range(kernels):
+        reads = tuple({written[some.randrange(max(0, n - 20), n)] for _ in range(min(2, n))}) or (first,)
+        written.append(builder.buffer(GROUPS * ROW))
+        builder.add(rows(f"n{n}", reads, (written[-1],)))
+    where = Machine(tuple(Device(f"gpu{d}", "gpu", memory=1 + d) for d in range(count)))
+    seconds = [[some.uniform(1.0, 20.0) for _ in range(count)] for _ in range(kernels)]
+    p = problem(builder.build(), seconds, where, valid={first: frozenset({HOST})})
+    splits = {n: Split(0, GROUPS, {key: Slice(ROW)}) for n, key in enumerate(written)}
+    return replace(p, estimates=Affine(seconds, 0.0, 0.001), splits=splits)
+
+
+def test_of_many_devices_some_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = list[int]()
+
+    def arrived(self: Segments, *args: Any, add: Callable[..., None] = Segments.arrived) -> None:
+        moves[-1] += 1
+        add(self, *args)
+
+    monkeypatch.setattr(Segments, "arrived", arrived)
+    lengths = dict[str, float]()
+    for name, devices in (("few", 6), ("many", 12), ("all", 12)):
+        if name == "all":  # a kernel may share all devices, as in the paper
+            monkeypatch.setattr(mkmd, "isqrt", lambda count: count)
+        moves.append(0)
+        p = many_devices(devices)
+        found = planned("mkmd", p)
+        verify(found, p.graph, p.machine, p)
+        lengths[name] = found.makespan
+    assert lengths["many"] < lengths["all"]
+    assert moves[1] < 3 * moves[0] < moves[2]
 
 
 def waiting(p: Problem, node: int) -> set[int]:

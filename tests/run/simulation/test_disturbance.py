@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.machine import HOST, Device
+from manycl.applications.load import load_application
+from manycl.applications.planning import described_machine, problem_of
+from manycl.machine import HOST, Device, DeviceIndex
+from manycl.plan.policy import StaticPolicy, find
+from manycl.run.engine.asking_policies import moving
 from manycl.run.engine.engine import RunFailure
 from manycl.run.simulation.disturbance import Disturbance, Slowdown, drift
+from manycl.run.simulation.simulate import plan_with, simulate
 from manycl.trace import FailureEvent
+from tests import ROOT
 from tests.run.simulation.test_sim import CPU, GPU, apart, chain_of_three, follow, spans
 
 OTHER = Device("cpu1", "cpu")
@@ -116,3 +122,24 @@ def test_a_node_fails_when_it_would_end() -> None:
     failure = caught.value.trace.events[-1]
     assert isinstance(failure, FailureEvent)
     assert (failure.node, failure.time) == (2, 3.0)
+
+
+@pytest.mark.parametrize("policy", ["mkmd", "balance", "auto"])
+def test_others_take_over_from_a_gpu_that_becomes_four_times_slower(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = load_application(
+        ROOT / "manycl/examples/matrix_equation/matrix_equation.json", {"n": "1024", "m": "8192"}
+    )
+    problem, _ = problem_of(application, described_machine("mkmd"), {}, {})
+    chosen = find(policy)
+    assert isinstance(chosen, StaticPolicy)
+    plan = plan_with(chosen, problem)
+    disturbed = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), 4.0, 0.1 * plan.makespan, math.inf),))
+    packets = moving(problem, chosen, plan)
+    assert simulate(problem, packets).makespan < 1.01 * plan.makespan
+    assert simulate(problem, packets, disturbance=disturbed).makespan < 1.6 * plan.makespan
+    again = moving(replace(problem, repeated=1), chosen, plan)
+    monkeypatch.setenv("MANYCL_DETERMINISTIC", "1")
+    assert moving(problem, chosen, plan) == again == plan  # no result may depend on time
+    assert simulate(problem, plan, disturbance=disturbed).makespan > 3.0 * plan.makespan

@@ -6,9 +6,11 @@ J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import insort
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from itertools import islice
+from math import isqrt
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
@@ -19,7 +21,7 @@ from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, in_p
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.partition import Slot, place_ranges
-from manycl.plan.timeline.timeline import Fit, Timeline
+from manycl.plan.timeline.timeline import Fit, Reach, Timeline
 from manycl.plan.tuning import PLANNING
 
 INFINITE = float("inf")
@@ -70,12 +72,13 @@ def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Tu
     whole = _whole(timeline, table, turn)
     if whole is None:
         return
-    places = timeline.problem.partners(node, table.places[node])
-    if any(device == home for device, _ in places):
+    found = timeline.problem.partners(node, table.places[node])
+    if any(device == home for device, _ in found):
         end = whole.end + timeline.problem.home_seconds(node, home)
+        reaches = nearest(timeline, found, whole, max(len(found) // (1 + len(rivals)), isqrt(4 * len(found))))
         mark = timeline.mark()
-        with holding(timeline, table, whole, rivals):
-            slots = available(timeline, places, whole)
+        with holding(timeline, table, whole, rivals, {reach.device for reach in reaches}):
+            slots = available(timeline, reaches, whole)
             shares = climb(timeline.problem, node, slots)
             sooner = sum(n > 0 for n in shares) > 1 and place_ranges(timeline, node, slots, shares, home) < end
         if sooner:
@@ -94,9 +97,16 @@ def _whole(timeline: Timeline, table: Table, turn: Turn) -> Fit | None:
 
 
 @contextmanager
-def holding(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]) -> Iterator[list[Assignment]]:
-    """Let the rivals hold the time in which they would run, inside the ``with`` block."""
-    held = _adjusted(timeline, table, whole, rivals)
+def holding(
+    timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn], devices: Set[DeviceIndex]
+) -> Iterator[list[Assignment]]:
+    """Let the rivals hold the time in which they would run on some devices, inside the ``with`` block."""
+    wanted, counted = set[int](), list[Turn]()
+    for rival in reversed(rivals):  # and those that they wait for
+        if rival.home in devices or rival.node in wanted:
+            wanted.update(timeline.problem.graph.predecessors[rival.node])
+            counted.append(rival)
+    held = _adjusted(timeline, table, whole, counted[::-1])
     for what in held:
         timeline.kernels[what.device].take(what.start, what.end)
     try:
@@ -122,22 +132,52 @@ def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Tur
     return held
 
 
-def available(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit) -> list[Slot]:
+def nearest(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit, count: int) -> list[Reach]:
+    """Return what the kernel's device can do of it, and of the other places (device, and most groups at once) the
+    ``count`` - 1 in which an equal share would end first.
+
+    Every device that a kernel is divided among needs bytes of all that those before it were divided among, so transfers
+    grow with the square of the count. Where other kernels could run meanwhile, more devices gain less than these cost.
+    """
+    node, home = whole.node, whole.device
+    groups = timeline.problem.splits[node].groups
+    share = max(1, groups // count)
+    own = timeline.reach(node, home)
+    bounds: list[tuple[float, DeviceIndex, int]] = []  # the ends if all data were there
+    for device, most in places:
+        if device != home:
+            once, each = timeline.affine(node, device)
+            bounds.append((_first(timeline, device, timeline.ready(node, device), once + each * share), device, most))
+    found: list[tuple[float, DeviceIndex, Reach]] = []
+    for bound, device, most in sorted(bounds):
+        if len(found) >= count - 1 and bound >= found[count - 2][0]:
+            break
+        reach = timeline.reach(node, device, most)
+        seconds = reach.once + reach.each * share
+        insort(found, (_first(timeline, device, reach.end(share, reach.ready) - seconds, seconds), device, reach))
+    return [*(reach for _, _, reach in found[: count - 1]), own]
+
+
+def _first(timeline: Timeline, device: DeviceIndex, ready: float, seconds: float) -> float:
+    """Return when an operation would end that takes a device ``seconds``."""
+    return timeline.kernels[device].first(ready, seconds) + seconds
+
+
+def available(timeline: Timeline, reaches: Sequence[Reach], whole: Fit) -> list[Slot]:
     """Return the time slots between the end of the last predecessor and that of the kernel if it ran whole (and its
-    results were on the host), in these places (device, and most groups at once) (lines 5 to 9). Its own is last, and
-    begins where its device is free: fewer groups need wait for fewer bytes."""
+    results were on the host), on these devices (lines 5 to 9). Its own, which is last, begins where its device is free:
+    fewer groups need wait for fewer bytes."""
     slots: list[Slot] = []
     node, home, start = whole.node, whole.device, whole.start
-    own, low_own = timeline.reach(node, home), start
+    low_own = start
     end = whole.end + timeline.problem.home_seconds(node, home)
-    for device, most in places:
-        reach = own if device == home else timeline.reach(node, device, most)
-        for low, high in timeline.kernels[device].idle(reach.ready, end):
-            if device != home or high <= start:
+    for reach in sorted(reaches):
+        for low, high in timeline.kernels[reach.device].idle(reach.ready, end):
+            if reach.device != home or high <= start:
                 slots.append(Slot(low, high, reach))
             else:
                 low_own = min(low_own, low)
-    slots.append(Slot(low_own, INFINITE, own))
+    slots.append(Slot(low_own, INFINITE, reaches[-1]))
     return slots
 
 
