@@ -34,7 +34,7 @@ examples:
   manycl bench mkmd --real --devices gpu        the same equations on real devices; writes mkmd_real.json, .md
   manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
-  manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
+  manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices; writes libsplit_real.json, .md
   manycl bench models --output docs/results     writes models.json and models.md
   manycl bench hopping --output docs/results    writes hopping.json, hopping.md and pictures
   manycl bench hopping --devices native/2#0,opencl/2#1  measured as well, on the processor's halves; or cpu,gpu;
@@ -48,7 +48,7 @@ options beside --quick, --output and --json, which are for all:
     and with --real, as without a GPU, smaller matrices
   models: --devices (one); --quick: fewer launches
   repara: --quick: one size of each benchmark, short searches
-  libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes
+  libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes, and on devices fewer turns
   hopping: --devices, --applications (benchmarks), --repeats; --quick: small sizes, fewer waits
   slices: --devices (one), --applications (kernels), --repeats; --quick: small sizes, for tests
 every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are
@@ -191,15 +191,14 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
 
 def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experiment:
     from manycl.drivers.choice import open_devices
-    from manycl_bench import pages
-    from manycl_bench.libsplit import real
+    from manycl_bench.libsplit import real, report
 
     machine, _ = open_devices(args.devices)
     if len(machine.devices) < 2:
         raise ManyclError(f"--devices {args.devices}: bench libsplit needs two devices at least")
-    settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices) and not args.quick)
+    settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices))
     if args.quick:
-        settings = replace(settings, turns=3, drifting=10)
+        settings = replace(settings, turns=3, seconds=2.0, drifting=10, drifts=2)
     if args.repeats is not None:
         settings = replace(settings, repetitions=args.repeats)
 
@@ -209,11 +208,11 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
 
     return Experiment(
         lambda say: real.run(args.devices, settings, say),
-        lambda figures, folder: pages.write(folder, "libsplit_real", figures),
+        report.write_real,
         show,
         lambda: [machine],
         False,
-        False,
+        True,
     )
 
 
@@ -297,9 +296,14 @@ def _models(args: argparse.Namespace) -> Experiment:
     from manycl.drivers.choice import open_devices
     from manycl_bench import model_error
 
+    machine, _ = open_devices(args.devices or model_error.DEVICE)
     settings = model_error.Settings(device=args.devices or model_error.DEVICE)
+    if machine.devices[0].kind == "gpu":
+        settings = replace(settings, large=True, wide=False, turns=0)
     if args.quick:
-        settings = replace(settings, unseen=20, runs=2, turns=3, ranged=8)
+        settings = replace(
+            settings, unseen=50 if settings.large else 20, runs=2, turns=min(settings.turns, 3), ranged=8
+        )
 
     def show(figures: Figures) -> None:
         rows = [{"kernel": k, **v} for k, v in model_error.rows(figures).items()]
@@ -310,9 +314,9 @@ def _models(args: argparse.Namespace) -> Experiment:
         lambda say: model_error.run(settings, say),
         model_error.write,
         show,
-        lambda: [open_devices(settings.device)[0]],
+        lambda: [machine],
         False,
-        False,
+        True,
     )
 
 

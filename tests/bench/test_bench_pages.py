@@ -25,9 +25,11 @@ RESULTS = ROOT / "docs" / "results"
 PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
     "hopping": hopping_report.page,
     "libsplit": libsplit_report.page,
+    "libsplit_real": libsplit_report.real_page,
     "mkmd": report.page,
     "mkmd_real": real.page,
     "models": model_error.page,
+    "models_gpu": model_error.page,
     "pyschedcl": pyschedcl_report.page,
     "pyschedcl_simulated": pyschedcl_report.page,
     "repara": repara_report.page,
@@ -78,6 +80,8 @@ def test_a_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "manycl_bench" / "provenance.py"))
     (tmp_path / "manycl_bench").mkdir()
     assert provenance.commit() is None
+    (tmp_path / "COMMIT").write_text("0123456789\n", encoding="utf-8")  # carried without Git
+    assert provenance.commit() == "0123456789"
 
 
 def test_the_spread_is_half_of_the_middle_half() -> None:
