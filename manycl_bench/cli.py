@@ -33,6 +33,7 @@ examples:
   manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
   manycl bench mkmd --real --devices gpu        the same equations on real devices; writes mkmd_real.json, .md
   manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
+  manycl bench repara --devices cpu0/2          planned and measured on real devices; writes repara_real.json, .md
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices; writes libsplit_real.json, .md
   manycl bench models --output docs/results     writes models.json and models.md
@@ -47,7 +48,7 @@ options beside --quick, --output and --json, which are for all:
   mkmd: --repeats (of planning); with --real (turns) also --devices; --quick: without the comparison with the optimum,
     and with --real, as without a GPU, smaller matrices
   models: --devices (one); --quick: fewer launches
-  repara: --quick: one size of each benchmark, short searches
+  repara: --quick: one size of each benchmark, short searches; with --devices also --repeats
   libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes, and on devices fewer turns
   hopping: --devices, --applications (benchmarks), --repeats; --quick: small sizes, fewer waits
   slices: --devices (one), --applications (kernels), --repeats; --quick: small sizes, for tests
@@ -58,7 +59,7 @@ _OWN = {
     "mkmd": "real repeats",
     "mkmd --real": "real devices repeats",
     "models": "devices",
-    "repara": "",
+    "repara": "devices repeats",
     "libsplit": "devices applications repeats",
     "hopping": "devices applications repeats",
     "slices": "devices applications repeats",
@@ -69,7 +70,7 @@ _WHY = {
     "mkmd": ", which has equations and runs on a simulated machine without --real",
     "mkmd --real": ", which has equations; every run begins with its inputs on the host",
     "models": ", which has seven kernels",
-    "repara": ", which runs on a simulated machine",
+    "repara": ", which begins every run with its inputs on the host",
     "libsplit": ", whose applications have one size",
     "hopping": ", whose benchmarks are as large as it takes",
     "slices": ", whose kernels are as large as it takes",
@@ -325,6 +326,10 @@ def _repara(args: argparse.Namespace) -> Experiment:
     from manycl_bench import repara, repara_report
 
     settings = repara.Settings(sample=30, effort=8_000, sizes=1) if args.quick else repara.Settings()
+    if args.devices is not None:
+        return _repara_real(args, settings)
+    if args.repeats is not None:
+        raise ManyclError("bench repara is simulated, always alike: no --repeats without --devices")
 
     def show(figures: Figures) -> None:
         shown = ("benchmark", "size", "ms", "best_ms", "balance_ms", "percent_of_best", "percentile", "plans_run")
@@ -334,6 +339,26 @@ def _repara(args: argparse.Namespace) -> Experiment:
 
     machine = load_machine(repara.MACHINE)
     return Experiment(lambda say: repara.run(settings, say), repara_report.write, show, lambda: [machine], True, True)
+
+
+def _repara_real(args: argparse.Namespace, settings: Any) -> Experiment:
+    from manycl.drivers.choice import open_devices
+    from manycl_bench import repara_real
+
+    def show(figures: Figures) -> None:
+        shown = ("benchmark", "size", "planned_ms", "ms", "off_percent", "alone_ms", "best_ms", "percent_of_best")
+        show_table([{k: r[k] for k in shown} for r in figures["results"]], "REPARA's benchmarks on devices")
+        show_summary(figures["summary"], 1)
+
+    machine, _ = open_devices(args.devices)
+    return Experiment(
+        lambda say: repara_real.run(args.devices, settings, args.repeats or 7, say),
+        repara_real.write,
+        show,
+        lambda: [machine],
+        False,
+        False,
+    )
 
 
 def _pyschedcl(args: argparse.Namespace) -> Experiment:

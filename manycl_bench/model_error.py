@@ -421,11 +421,9 @@ def _name(figures: Mapping[str, Any]) -> str:
 
 def draw_figure_5(found: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
     """Times by T f, a colour for each input."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 * len(found), 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
     for (kernel, of), axes in zip(found.items(), figure.subplots(1, len(found), squeeze=False)[0], strict=True):
         for at in range(0, len(of), DRAWN):
             curve = sorted((cost, 1e3 * seconds) for _, cost, seconds in of[at : at + DRAWN])

@@ -33,11 +33,9 @@ def write(devices: str | None, settings: Settings, figures: dict[str, Any], fold
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
     """The paper's Figures 11 and 12 from our figures, theirs beside them where they published any."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3)
     for beta in sorted({r["beta"] for r in figures["several_queues"]}):
         rows = [r for r in figures["several_queues"] if r["beta"] == beta]

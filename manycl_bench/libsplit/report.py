@@ -39,11 +39,9 @@ def write_real(figures: dict[str, Any], folder: Path) -> None:
 
 
 def _axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 

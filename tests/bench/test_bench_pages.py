@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from manycl.cli import main
 from manycl.machine import Device, Machine
-from manycl_bench import model_error, pages, provenance, pyschedcl_report, repara_report
+from manycl_bench import model_error, pages, provenance, pyschedcl_report, repara_real, repara_report
 from manycl_bench.hopping import report as hopping_report
 from manycl_bench.libsplit import report as libsplit_report
 from manycl_bench.markdown import text_table
@@ -33,6 +33,7 @@ PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
     "pyschedcl": pyschedcl_report.page,
     "pyschedcl_simulated": pyschedcl_report.page,
     "repara": repara_report.page,
+    "repara_real": repara_real.page,
 }
 ROWS = ("command", "date", "commit", "ran on", "devices", "versions", "raw figures", "spread")
 
@@ -129,7 +130,7 @@ def test_columns_that_do_not_fit_follow_below() -> None:
         (["mkmd", "--real", "--cold"], "begins with its inputs on the host"),
         (["mkmd", "--real", "--machine", "conan"], "--machine is not for bench mkmd --real"),
         (["mkmd", "--most-heads", "0"], "--most-heads is not for bench mkmd"),
-        (["repara", "--repeats", "3"], "--repeats is not for bench repara, which runs on a simulated machine"),
+        (["repara", "--repeats", "3"], "no --repeats without --devices"),
         (["models", "--real"], "--real is not for bench models"),
         (["models", "--queues", "2"], "which has seven kernels"),
         (["libsplit", "--cold"], "--cold is not for bench libsplit"),
