@@ -72,7 +72,8 @@ def on_devices() -> Found:
     "5: future work",
 )
 def energy() -> Found:
-    where, figure = described_machine("mkmd"), {}
+    where = described_machine("mkmd")
+    figure: dict[str, float] = {}
     for goal in ("time", "energy", "edp"):
         try:
             given = problem(
