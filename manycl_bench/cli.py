@@ -9,6 +9,8 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -109,9 +111,9 @@ class Experiment(NamedTuple):
     run: Callable[[Say], Figures]
     write: Callable[[Figures, Path], None]
     show: Callable[[Figures], None]
-    machines: Callable[[], Sequence[Machine]]
-    simulated: bool
-    draws: bool
+    machines: Sequence[Machine]
+    simulated: bool = False
+    draws: bool = True
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,11 +123,13 @@ def run(args: argparse.Namespace) -> int:
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
-    chosen |= {"hopping": _hopping, "slices": _slices}
-    experiment = chosen[args.experiment](args)
+    if args.experiment in chosen:
+        experiment = chosen[args.experiment](args)
+    else:  # a folder of its own
+        experiment = import_module(f"manycl_bench.{args.experiment}.command").experiment(args)
     if args.output and experiment.draws:
         check_drawable(f"--output {args.output}")
-    made = provenance.made(command(args), *experiment.machines(), simulated=experiment.simulated)
+    made = provenance.made(command(args), *experiment.machines, simulated=experiment.simulated)
     figures = experiment.run((lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
     figures = {"made": made, **figures}
     if args.output:
@@ -180,14 +184,8 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
         _show_divided([{"machine": m, **r} for m, of in figures["overall"].items() for r in of])
         show_summary(figures["summary"], 2)
 
-    return Experiment(
-        lambda say: experiments.run(settings, say),
-        report.write,
-        show,
-        lambda: [experiments.machine_file(name) for name in experiments.MACHINES],
-        True,
-        True,
-    )
+    machines = [experiments.machine_file(name) for name in experiments.MACHINES]
+    return Experiment(partial(experiments.run, settings), report.write, show, machines, simulated=True)
 
 
 def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experiment:
@@ -207,26 +205,7 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
         _show_divided(figures["applications"])
         print(f"drifting load, slowest over mean: {figures['drifting']['drift_imbalance_percent']:.1f} %")
 
-    return Experiment(
-        lambda say: real.run(args.devices, settings, say),
-        report.write_real,
-        show,
-        lambda: [machine],
-        False,
-        True,
-    )
-
-
-def _hopping(args: argparse.Namespace) -> Experiment:
-    from manycl_bench.hopping import command
-
-    return command.experiment(args)
-
-
-def _slices(args: argparse.Namespace) -> Experiment:
-    from manycl_bench.slices import command
-
-    return command.experiment(args)
+    return Experiment(partial(real.run, args.devices, settings), report.write_real, show, [machine])
 
 
 _DIVIDED = [
@@ -257,7 +236,7 @@ def _mkmd(args: argparse.Namespace) -> Experiment:
         show_summary(figures["summary"], 3)
 
     machine = load_machine(experiments.MACHINE)
-    return Experiment(lambda say: experiments.run(settings, say), report.write, show, lambda: [machine], True, True)
+    return Experiment(partial(experiments.run, settings), report.write, show, [machine], simulated=True)
 
 
 _EQUATIONS = {
@@ -288,9 +267,7 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
         show_table([{k: r[k] for k in shown} for r in figures["equations"]], title)
         show_summary(figures["summary"], 3)
 
-    return Experiment(
-        lambda say: real.run(args.devices, settings, say), real.write, show, lambda: [machine], False, False
-    )
+    return Experiment(partial(real.run, args.devices, settings), real.write, show, [machine], draws=False)
 
 
 def _models(args: argparse.Namespace) -> Experiment:
@@ -311,14 +288,7 @@ def _models(args: argparse.Namespace) -> Experiment:
         show_table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
         show_summary({k: v for k, v in figures.items() if isinstance(v, float)}, 2)
 
-    return Experiment(
-        lambda say: model_error.run(settings, say),
-        model_error.write,
-        show,
-        lambda: [machine],
-        False,
-        True,
-    )
+    return Experiment(partial(model_error.run, settings), model_error.write, show, [machine])
 
 
 def _repara(args: argparse.Namespace) -> Experiment:
@@ -338,7 +308,7 @@ def _repara(args: argparse.Namespace) -> Experiment:
         show_summary(figures["summary"], 3)
 
     machine = load_machine(repara.MACHINE)
-    return Experiment(lambda say: repara.run(settings, say), repara_report.write, show, lambda: [machine], True, True)
+    return Experiment(partial(repara.run, settings), repara_report.write, show, [machine], simulated=True)
 
 
 def _repara_real(args: argparse.Namespace, settings: Any) -> Experiment:
@@ -351,14 +321,8 @@ def _repara_real(args: argparse.Namespace, settings: Any) -> Experiment:
         show_summary(figures["summary"], 1)
 
     machine, _ = open_devices(args.devices)
-    return Experiment(
-        lambda say: repara_real.run(args.devices, settings, args.repeats or 7, say),
-        repara_real.write,
-        show,
-        lambda: [machine],
-        False,
-        False,
-    )
+    run = partial(repara_real.run, args.devices, settings, args.repeats or 7)
+    return Experiment(run, repara_real.write, show, [machine], draws=False)
 
 
 def _pyschedcl(args: argparse.Namespace) -> Experiment:
@@ -374,13 +338,7 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
             raise ManyclError("--callback-delay is simulated: give a --machine, too")
         chosen["callback_delay"] = options.seconds(args.callback_delay, "--callback-delay")
     if args.quick:
-        chosen |= {
-            "heads": (1, 4),
-            "queue_betas": (64,),
-            "betas": (32, 64),
-            "most_heads": 4,
-            "queues": (2, 4),
-        }
+        chosen |= {"heads": (1, 4), "queue_betas": (64,), "betas": (32, 64), "most_heads": 4, "queues": (2, 4)}
         chosen |= {"repeats": 3}
     for name in ("heads", "queue_betas", "betas", "queues"):
         text = getattr(args, name)
@@ -405,14 +363,8 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
             show_table(rows, title, keys=3 if "H" in rows[0] else 2)
         show_summary(figures["summary"], 2)
 
-    return Experiment(
-        lambda say: pyschedcl.run(args.devices, settings, say),
-        lambda figures, folder: pyschedcl_report.write(args.devices, settings, figures, folder),
-        show,
-        lambda: [machine],
-        args.machine is not None,
-        True,
-    )
+    write = partial(pyschedcl_report.write, args.devices, settings)
+    return Experiment(partial(pyschedcl.run, args.devices, settings), write, show, [machine], args.machine is not None)
 
 
 def _numbers(text: str, option: str) -> Sequence[int]:
