@@ -9,6 +9,8 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,8 +35,9 @@ examples:
   manycl bench mkmd --output docs/results       writes mkmd.json, mkmd.md and pictures
   manycl bench mkmd --real --devices gpu        the same equations on real devices; writes mkmd_real.json, .md
   manycl bench repara --output docs/results     writes repara.json, repara.md and a picture
+  manycl bench repara --devices cpu0/2          planned and measured on real devices; writes repara_real.json, .md
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
-  manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
+  manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices; writes libsplit_real.json, .md
   manycl bench models --output docs/results     writes models.json and models.md
   manycl bench hopping --output docs/results    writes hopping.json, hopping.md and pictures
   manycl bench hopping --devices native/2#0,opencl/2#1  measured as well, on the processor's halves; or cpu,gpu;
@@ -47,8 +50,8 @@ options beside --quick, --output and --json, which are for all:
   mkmd: --repeats (of planning); with --real (turns) also --devices; --quick: without the comparison with the optimum,
     and with --real, as without a GPU, smaller matrices
   models: --devices (one); --quick: fewer launches
-  repara: --quick: one size of each benchmark, short searches
-  libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes
+  repara: --quick: one size of each benchmark, short searches; with --devices also --repeats
+  libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes, and on devices fewer turns
   hopping: --devices, --applications (benchmarks), --repeats; --quick: small sizes, fewer waits
   slices: --devices (one), --applications (kernels), --repeats; --quick: small sizes, for tests
 every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are
@@ -58,7 +61,7 @@ _OWN = {
     "mkmd": "real repeats",
     "mkmd --real": "real devices repeats",
     "models": "devices",
-    "repara": "",
+    "repara": "devices repeats",
     "libsplit": "devices applications repeats",
     "hopping": "devices applications repeats",
     "slices": "devices applications repeats",
@@ -69,7 +72,7 @@ _WHY = {
     "mkmd": ", which has equations and runs on a simulated machine without --real",
     "mkmd --real": ", which has equations; every run begins with its inputs on the host",
     "models": ", which has seven kernels",
-    "repara": ", which runs on a simulated machine",
+    "repara": ", which begins every run with its inputs on the host",
     "libsplit": ", whose applications have one size",
     "hopping": ", whose benchmarks are as large as it takes",
     "slices": ", whose kernels are as large as it takes",
@@ -108,9 +111,9 @@ class Experiment(NamedTuple):
     run: Callable[[Say], Figures]
     write: Callable[[Figures, Path], None]
     show: Callable[[Figures], None]
-    machines: Callable[[], Sequence[Machine]]
-    simulated: bool
-    draws: bool
+    machines: Sequence[Machine]
+    simulated: bool = False
+    draws: bool = True
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,11 +123,13 @@ def run(args: argparse.Namespace) -> int:
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
-    chosen |= {"hopping": _hopping, "slices": _slices}
-    experiment = chosen[args.experiment](args)
+    if args.experiment in chosen:
+        experiment = chosen[args.experiment](args)
+    else:  # a folder of its own
+        experiment = import_module(f"manycl_bench.{args.experiment}.command").experiment(args)
     if args.output and experiment.draws:
         check_drawable(f"--output {args.output}")
-    made = provenance.made(command(args), *experiment.machines(), simulated=experiment.simulated)
+    made = provenance.made(command(args), *experiment.machines, simulated=experiment.simulated)
     figures = experiment.run((lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
     figures = {"made": made, **figures}
     if args.output:
@@ -179,27 +184,20 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
         _show_divided([{"machine": m, **r} for m, of in figures["overall"].items() for r in of])
         show_summary(figures["summary"], 2)
 
-    return Experiment(
-        lambda say: experiments.run(settings, say),
-        report.write,
-        show,
-        lambda: [experiments.machine_file(name) for name in experiments.MACHINES],
-        True,
-        True,
-    )
+    machines = [experiments.machine_file(name) for name in experiments.MACHINES]
+    return Experiment(partial(experiments.run, settings), report.write, show, machines, simulated=True)
 
 
 def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experiment:
     from manycl.drivers.choice import open_devices
-    from manycl_bench import pages
-    from manycl_bench.libsplit import real
+    from manycl_bench.libsplit import real, report
 
     machine, _ = open_devices(args.devices)
     if len(machine.devices) < 2:
         raise ManyclError(f"--devices {args.devices}: bench libsplit needs two devices at least")
-    settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices) and not args.quick)
+    settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices))
     if args.quick:
-        settings = replace(settings, turns=3, drifting=10)
+        settings = replace(settings, turns=3, seconds=2.0, drifting=10, drifts=2)
     if args.repeats is not None:
         settings = replace(settings, repetitions=args.repeats)
 
@@ -207,26 +205,7 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
         _show_divided(figures["applications"])
         print(f"drifting load, slowest over mean: {figures['drifting']['drift_imbalance_percent']:.1f} %")
 
-    return Experiment(
-        lambda say: real.run(args.devices, settings, say),
-        lambda figures, folder: pages.write(folder, "libsplit_real", figures),
-        show,
-        lambda: [machine],
-        False,
-        False,
-    )
-
-
-def _hopping(args: argparse.Namespace) -> Experiment:
-    from manycl_bench.hopping import command
-
-    return command.experiment(args)
-
-
-def _slices(args: argparse.Namespace) -> Experiment:
-    from manycl_bench.slices import command
-
-    return command.experiment(args)
+    return Experiment(partial(real.run, args.devices, settings), report.write_real, show, [machine])
 
 
 _DIVIDED = [
@@ -257,7 +236,7 @@ def _mkmd(args: argparse.Namespace) -> Experiment:
         show_summary(figures["summary"], 3)
 
     machine = load_machine(experiments.MACHINE)
-    return Experiment(lambda say: experiments.run(settings, say), report.write, show, lambda: [machine], True, True)
+    return Experiment(partial(experiments.run, settings), report.write, show, [machine], simulated=True)
 
 
 _EQUATIONS = {
@@ -288,32 +267,28 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
         show_table([{k: r[k] for k in shown} for r in figures["equations"]], title)
         show_summary(figures["summary"], 3)
 
-    return Experiment(
-        lambda say: real.run(args.devices, settings, say), real.write, show, lambda: [machine], False, False
-    )
+    return Experiment(partial(real.run, args.devices, settings), real.write, show, [machine], draws=False)
 
 
 def _models(args: argparse.Namespace) -> Experiment:
     from manycl.drivers.choice import open_devices
     from manycl_bench import model_error
 
+    machine, _ = open_devices(args.devices or model_error.DEVICE)
     settings = model_error.Settings(device=args.devices or model_error.DEVICE)
+    if machine.devices[0].kind == "gpu":
+        settings = replace(settings, large=True, wide=False, turns=0)
     if args.quick:
-        settings = replace(settings, unseen=20, runs=2, turns=3, ranged=8)
+        settings = replace(
+            settings, unseen=50 if settings.large else 20, runs=2, turns=min(settings.turns, 3), ranged=8
+        )
 
     def show(figures: Figures) -> None:
         rows = [{"kernel": k, **v} for k, v in model_error.rows(figures).items()]
         show_table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
         show_summary({k: v for k, v in figures.items() if isinstance(v, float)}, 2)
 
-    return Experiment(
-        lambda say: model_error.run(settings, say),
-        model_error.write,
-        show,
-        lambda: [open_devices(settings.device)[0]],
-        False,
-        False,
-    )
+    return Experiment(partial(model_error.run, settings), model_error.write, show, [machine])
 
 
 def _repara(args: argparse.Namespace) -> Experiment:
@@ -321,6 +296,10 @@ def _repara(args: argparse.Namespace) -> Experiment:
     from manycl_bench import repara, repara_report
 
     settings = repara.Settings(sample=30, effort=8_000, sizes=1) if args.quick else repara.Settings()
+    if args.devices is not None:
+        return _repara_real(args, settings)
+    if args.repeats is not None:
+        raise ManyclError("bench repara is simulated, always alike: no --repeats without --devices")
 
     def show(figures: Figures) -> None:
         shown = ("benchmark", "size", "ms", "best_ms", "balance_ms", "percent_of_best", "percentile", "plans_run")
@@ -329,7 +308,21 @@ def _repara(args: argparse.Namespace) -> Experiment:
         show_summary(figures["summary"], 3)
 
     machine = load_machine(repara.MACHINE)
-    return Experiment(lambda say: repara.run(settings, say), repara_report.write, show, lambda: [machine], True, True)
+    return Experiment(partial(repara.run, settings), repara_report.write, show, [machine], simulated=True)
+
+
+def _repara_real(args: argparse.Namespace, settings: Any) -> Experiment:
+    from manycl.drivers.choice import open_devices
+    from manycl_bench import repara_real
+
+    def show(figures: Figures) -> None:
+        shown = ("benchmark", "size", "planned_ms", "ms", "off_percent", "alone_ms", "best_ms", "percent_of_best")
+        show_table([{k: r[k] for k in shown} for r in figures["results"]], "REPARA's benchmarks on devices")
+        show_summary(figures["summary"], 1)
+
+    machine, _ = open_devices(args.devices)
+    run = partial(repara_real.run, args.devices, settings, args.repeats or 7)
+    return Experiment(run, repara_real.write, show, [machine], draws=False)
 
 
 def _pyschedcl(args: argparse.Namespace) -> Experiment:
@@ -345,13 +338,7 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
             raise ManyclError("--callback-delay is simulated: give a --machine, too")
         chosen["callback_delay"] = options.seconds(args.callback_delay, "--callback-delay")
     if args.quick:
-        chosen |= {
-            "heads": (1, 4),
-            "queue_betas": (64,),
-            "betas": (32, 64),
-            "most_heads": 4,
-            "queues": (2, 4),
-        }
+        chosen |= {"heads": (1, 4), "queue_betas": (64,), "betas": (32, 64), "most_heads": 4, "queues": (2, 4)}
         chosen |= {"repeats": 3}
     for name in ("heads", "queue_betas", "betas", "queues"):
         text = getattr(args, name)
@@ -376,14 +363,8 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
             show_table(rows, title, keys=3 if "H" in rows[0] else 2)
         show_summary(figures["summary"], 2)
 
-    return Experiment(
-        lambda say: pyschedcl.run(args.devices, settings, say),
-        lambda figures, folder: pyschedcl_report.write(args.devices, settings, figures, folder),
-        show,
-        lambda: [machine],
-        args.machine is not None,
-        True,
-    )
+    write = partial(pyschedcl_report.write, args.devices, settings)
+    return Experiment(partial(pyschedcl.run, args.devices, settings), write, show, [machine], args.machine is not None)
 
 
 def _numbers(text: str, option: str) -> Sequence[int]:

@@ -41,10 +41,19 @@ from manycl_bench import pages, provenance, ranges
 
 KERNELS = Path(__file__).with_name("model_kernels.cl")
 DEVICE = "cpu"
-FLOATS = 6_000_000  # of the largest array
 PROFILES, MORE = 20, 40
 LEARNED, RUNS_A_TURN = 4, 3  # runs of the graph before a prediction, and after it
+DRAWN = 8  # launches of an input in Figure 5
 REPEATED, TIMES = 4, 5  # launches that are there several times, for the noise
+COST = {  # f as the second column of Table 1 has it, by the paper's numbers of arguments
+    "blackscholes": "8th argument",
+    "nbody": "8th argument / local size",
+    "matrixmul": "6th argument",
+    "fdtd3d": "6th argument",
+    "sobel": "1",
+    "median": "1",
+    "kmeans": "4th argument x 5th",
+}
 PAPER = {  # percent, with 20 and 40 profiles, on a GTX 760 (Table 1)
     "blackscholes": (2.12, 1.27),
     "nbody": (1.72, 1.23),
@@ -59,7 +68,8 @@ PAPER = {  # percent, with 20 and 40 profiles, on a GTX 760 (Table 1)
 @dataclass(frozen=True)
 class Settings:
     """``unseen`` launches that are predicted, ``runs`` of each; ``turns`` of the simulator against devices (0: none);
-    ``device``: which one (the whole CPU); ``wide``: also from all sizes; ``ranged``: kernels in ranges, at most."""
+    ``device``: which one (the whole CPU); ``wide``: also from all sizes; ``large``: those for a GPU; ``ranged``:
+    kernels in ranges, at most."""
 
     unseen: int = 100
     runs: int = 5
@@ -67,6 +77,7 @@ class Settings:
     device: str = DEVICE
     kernels: tuple[str, ...] = tuple(PAPER)
     wide: bool = True
+    large: bool = False
     ranged: int = 100
 
 
@@ -89,17 +100,6 @@ class Arrays(NamedTuple):
     nearest: Array
 
 
-def arrays(queue: Queue) -> Arrays:
-    rng = np.random.default_rng(1)
-    data = [rng.random(FLOATS, np.float32) + 0.5 for _ in range(3)]
-    return Arrays(
-        [queue.array(d, copy=False) for d in data],
-        [queue.zeros(FLOATS) for _ in range(2)],
-        (queue.array(rng.random((8192, 4), np.float32)), queue.zeros((8192, 4))),
-        queue.zeros(1 << 17, np.int32),
-    )
-
-
 class Sizes(NamedTuple):
     """From which sizes launches are drawn: ranges, ends included, and their steps; of work-groups where it says so."""
 
@@ -113,6 +113,7 @@ class Sizes(NamedTuple):
     picture: tuple[tuple[int, int], tuple[int, int]]  # sobel and median: likewise
     centres: tuple[int, int]  # kmeans
     points: range  # groups of 64
+    floats: int = 6_000_000  # of the largest array
 
 
 # fdtd3d: nine planes fit into a core's second cache, the whole does not: where the cache changes, so does the slope.
@@ -125,6 +126,27 @@ WIDE = Sizes(
     *((1, 64), (1, 128), (1, 64), (1, 32), (1, 48), ((1, 24), (1, 32)), (1, 760)),
     *(((2, 128), (4, 512)), (1, 64), range(1, 513)),
 )
+
+LARGE = Sizes(
+    *((8, 64), (1 << 14, 1 << 17), (64, 256), (1 << 10, 1 << 12), (48, 192), ((32, 64), (128, 256)), (16, 48)),
+    *(((128, 500), (512, 2000)), (8, 64), range(2049, 16385, 2), 1 << 26),
+)
+"""For a GPU, whose units a launch keeps busy for many rounds; inputs of more than 100 MB, as the paper's."""
+INPUTS = {"blackscholes": "steps", "nbody": "bodies", "fdtd3d": "depth", "kmeans": "centres"}
+"""The kernels of Figure 5, and which of their sizes is f; the number of work-items is another."""
+
+
+def arrays(queue: Queue, sizes: Sizes = RESTRICTED) -> Arrays:
+    """The buffers for all launches that may be drawn from some sizes, and from all."""
+    rng = np.random.default_rng(1)
+    data = [rng.random(sizes.floats, np.float32) + 0.5 for _ in range(3)]
+    bodies = max(8192, 64 * sizes.bodies[1], 64 * sizes.moved[1])
+    return Arrays(
+        [queue.array(d, copy=False) for d in data],
+        [queue.zeros(sizes.floats) for _ in range(2)],
+        (queue.array(rng.random((bodies, 4), np.float32)), queue.zeros((bodies, 4))),
+        queue.zeros(max(1 << 17, 64 * sizes.points.stop), np.int32),
+    )
 
 
 def draw(kernel: str, a: Arrays, rng: random.Random, sizes: Sizes = RESTRICTED) -> Case:
@@ -144,7 +166,7 @@ def draw(kernel: str, a: Arrays, rng: random.Random, sizes: Sizes = RESTRICTED) 
         return Case(kernel, (columns, rows), (16, 16), (x, y, out, columns, inner), inner)
     if kernel == "fdtd3d":
         width, height = 16 * one(*sizes.plane[0]), 4 * one(*sizes.plane[1])
-        most = FLOATS // ((width + 8) * (height + 8)) - 8
+        most = sizes.floats // ((width + 8) * (height + 8)) - 8
         depth = min(one(*sizes.depth), most)
         return Case(kernel, (width, height), (16, 4), (x, out, y, width + 8, depth), depth)
     if kernel in ("sobel", "median"):
@@ -217,6 +239,34 @@ def of_kernel(
     return Errors(errors(fit(profiles[:PROFILES]), unseen), errors(fit(profiles), unseen), noise, samples)
 
 
+def figure_5(
+    queue: Queue, program: Program, a: Arrays, sizes: Sizes, settings: Settings
+) -> dict[str, list[list[float]]]:
+    """Work-items, T f and seconds (the shortest of the runs) of kernels with three inputs, and numbers of work-items
+    from few to many."""
+    found = {}
+    for kernel in (k for k in INPUTS if k in settings.kernels):
+        low, high = getattr(sizes, INPUTS[kernel])
+        rng = random.Random(kernel)
+        changes: list[dict[str, Any]] = [{INPUTS[kernel]: (n, n)} for n in (low, (low + high) // 2, high)]
+        inputs = [sizes._replace(**change) for change in changes]
+        drawn = [Measured(queue, program, draw(kernel, a, rng, of)) for of in inputs for _ in range(DRAWN)]
+        for _ in range(settings.runs + 1):
+            for one in drawn:
+                one.run()
+        found[kernel] = [[float(f"{v:.5g}") for v in (m.sample.work_items, m.sample.cost, m.seconds)] for m in drawn]
+    return found
+
+
+def bend(of: Sequence[Sequence[float]]) -> float:
+    """How far off a line through the times of one input is, on average, in per cent: the worst input."""
+    off = []
+    for one in (np.array(of[at : at + DRAWN]) for at in range(0, len(of), DRAWN)):
+        line = np.polyval(np.polyfit(one[:, 1], one[:, 2], 1), one[:, 1])
+        off.append(100.0 * float(np.mean(np.abs(line / one[:, 2] - 1.0))))
+    return max(off)
+
+
 class Turn(NamedTuple):
     """A prediction, and what the plan then took: seconds, and the mean relative deviation of its runs."""
 
@@ -234,7 +284,7 @@ def makespan(program: Program, turns: int) -> dict[str, float]:
     rng = random.Random(7)
     with Queue("cpu/2") as queue:
         a = arrays(queue)
-        fresh: Callable[[], Array] = lambda: queue.zeros(FLOATS)  # noqa: E731
+        fresh: Callable[[], Array] = lambda: queue.zeros(RESTRICTED.floats)  # noqa: E731
         with queue.prepare() as prepared:
             for _ in range(2):
                 for kernel in PAPER:
@@ -265,10 +315,12 @@ def makespan(program: Program, turns: int) -> dict[str, float]:
 def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
     """All figures: errors in percent by kernel (``wide_…``: of launches of all sizes), their means, the simulator's."""
     program = Program.from_file(KERNELS)
-    drawn = {"": RESTRICTED, **({"wide_": WIDE} if settings.wide else {})}
+    restricted = LARGE if settings.large else RESTRICTED
+    drawn = {"": restricted, **({"wide_": WIDE} if settings.wide else {})}
     found: dict[str, dict[str, Errors]] = {name: {} for name in drawn}
     with Queue(settings.device, profile=True) as queue:
-        a = arrays(queue)
+        a = arrays(queue, restricted)
+        lines = figure_5(queue, program, a, restricted, settings)
         for kernel in settings.kernels:
             for name, sizes in drawn.items():
                 of = found[name][kernel] = of_kernel(kernel, queue, program, a, settings, sizes)
@@ -277,7 +329,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
                     f"{of.many:.2f} % with {MORE}, noise {of.noise:.2f} %"
                 )
         model = queue.session.machine.devices[0].model
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"figure_5": lines, "bend_percent": max(bend(of) for of in lines.values())}
     for name, kernels in found.items():
         rows = list(kernels.values())
         figures[f"{name}mean_error_percent"] = statistics.fmean(r.few for r in rows)
@@ -298,7 +350,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
         with Queue(settings.device, profile=True, policy="in_order") as queue:
             launches = islice(ranges.sampled_launches(queue), settings.ranged)
             figures |= ranges.range_errors(queue, launches, ranges.TURNS * settings.runs, say)
-    figures |= {"profiles": PROFILES, "unseen": settings.unseen, "runs": settings.runs}
+    figures |= {"profiles": PROFILES, "unseen": settings.unseen, "runs": settings.runs, "large": settings.large}
     figures["device"] = f"{settings.device}: {model}"
     return figures | {
         "samples": {n.rstrip("_") or "restricted": {k: e.samples for k, e in of.items()} for n, of in found.items()}
@@ -312,12 +364,24 @@ work-groups, or {MORE}, and predicts {{unseen}} others: the mean of |predicted -
 is the shortest of {{runs}} runs. The paper's figures are a GTX 760's. *Noise* is by how much the times of one and the
 same launch differ from their median, on average: no model could be better.
 
-The paper does not say from which sizes its launches were drawn, and that decides. *Restricted*: where a CPU's times
-are what the regression can express, a time for each work-item and one for each turn of its loops. So no launch is so
-small that enqueuing it counts; `fdtd3d` has {RESTRICTED.depth[0]} to {RESTRICTED.depth[1]} planes of at most
-{16 * RESTRICTED.plane[0][1]} x {4 * RESTRICTED.plane[1][1]}, always larger than the caches; `kmeans` has an odd number
-of work-groups, else its features lie a multiple of 2 KiB apart and push each other out of the cache. *All sizes*: from
-one work-group, one step and one plane on, up to what the arrays hold (`matrixmul`: up to {16 * WIDE.matrix[1]} rows).
+The paper does not say from which sizes its launches were drawn, and that decides.
+"""
+OF_A_CPU = f"""\
+*Restricted*: where a CPU's times are what the regression can express, a time for each work-item and one for each turn
+of its loops. So no launch is so small that enqueuing it counts; `fdtd3d` has {RESTRICTED.depth[0]} to
+{RESTRICTED.depth[1]} planes of at most {16 * RESTRICTED.plane[0][1]} x {4 * RESTRICTED.plane[1][1]}, always larger than
+the caches; `kmeans` has an odd number of work-groups, else its features lie a multiple of 2 KiB apart and push each
+other out of the cache. *All sizes*: from one work-group, one step and one plane on, up to what the arrays hold
+(`matrixmul`: up to {16 * WIDE.matrix[1]} rows).
+"""
+OF_A_GPU = """\
+Here launches keep all of the GPU's units busy for many rounds, and their inputs are up to 256 MB.
+"""
+FIGURE_5 = """
+Figure 5: {drawn} numbers of work-items for each of three inputs; a line through the times of one input is at most
+{bend_percent:.1f} % off on average.
+
+![times by T f]({name}.png)
 """
 MAKESPAN = f"""\
 The simulator, given models that learned from {LEARNED} runs, predicts the makespan of a graph of all seven kernels on
@@ -346,8 +410,27 @@ def rows(figures: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def write(figures: Mapping[str, Any], folder: Path) -> None:
-    """``models.json`` and ``models.md``, in a folder that is made if need be."""
-    pages.write(folder, "models", figures, page(figures))
+    """``models.json``, ``models.md`` and Figure 5 (a GPU's: ``models_gpu``), in a folder that is made if need be."""
+    pages.write(folder, _name(figures), figures, page(figures))
+    draw_figure_5(figures["figure_5"], folder / f"{_name(figures)}.png")
+
+
+def _name(figures: Mapping[str, Any]) -> str:
+    return "models_gpu" if figures.get("large") else "models"
+
+
+def draw_figure_5(found: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
+    """Times by T f, a colour for each input."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * len(found), 3.5), layout="constrained")
+    for (kernel, of), axes in zip(found.items(), figure.subplots(1, len(found), squeeze=False)[0], strict=True):
+        for at in range(0, len(of), DRAWN):
+            curve = sorted((cost, 1e3 * seconds) for _, cost, seconds in of[at : at + DRAWN])
+            axes.plot(*zip(*curve, strict=True), "o-", markersize=3, label=f"f = {of[at][1] / of[at][0]:g}")
+        axes.set(title=kernel, xlabel="T f", ylabel="ms", xlim=(0, None), ylim=(0, None))
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=100)
 
 
 def page(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -358,11 +441,13 @@ def page(figures: Mapping[str, Any]) -> Iterator[str]:
     means = [round(statistics.fmean(column), 2) for column in zip(*kernels.values(), strict=True)]
     yield "# MKMD's Table 1: how far off predicted kernel times are\n"
     yield from provenance.header(
-        figures, "models", "`samples`: work-items, T f and seconds of every launch", "*noise*, below"
+        figures, _name(figures), "`samples`: work-items, T f and seconds of every launch", "*noise*, below"
     )
-    yield ABOUT.format_map(figures)
-    lines = ([kernel, *map(str, row)] for kernel, row in {**kernels, "mean": means}.items())
-    yield from pages.table(["kernel", *(_COLUMNS[c] for c in columns)], lines)
+    yield ABOUT.format_map(figures) + (OF_A_GPU if figures.get("large") else OF_A_CPU)
+    lines = ([kernel, COST.get(kernel, ""), *map(str, row)] for kernel, row in {**kernels, "mean": means}.items())
+    yield from pages.table(["kernel", "f", *(_COLUMNS[c] for c in columns)], lines)
+    if "figure_5" in figures:
+        yield FIGURE_5.format_map({**figures, "drawn": DRAWN, "name": _name(figures)})
     if "simulated_s" in figures:
         yield MAKESPAN.format_map(figures)
     if "ranges" in figures:

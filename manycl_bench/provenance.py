@@ -19,7 +19,7 @@ from manycl_bench.markdown import table
 
 PACKAGES = ("manycl", "numpy", "pyopencl", "pocl-binary-distribution", "libclang-ng", "islpy", "ortools")
 VARIABLES = ("MANYCL_", "POCL_", "OCL_")
-PLACES = ("MANYCL_DATA", "POCL_CACHE_DIR", "OCL_ICD_VENDORS")
+PLACES = ("MANYCL_DATA", "MANYCL_CACHE", "POCL_CACHE_DIR", "OCL_ICD_VENDORS")
 """Variables that say where something lies, and change no result."""
 UNKNOWN = "not known"
 SPREAD = "medians, and beside them half of the range of the middle half of the runs, in per cent of the median"
@@ -68,8 +68,10 @@ def processor() -> str:
 
 def commit() -> str | None:
     """The commit of the checkout that manycl and its experiments lie in (None: they lie in none), and whether either
-    has been changed since."""
+    has been changed since. Where a tree was carried without Git, ``COMMIT`` in it tells (scripts/gpu)."""
     checkout = Path(__file__).resolve().parents[1]
+    if (checkout / "COMMIT").exists():
+        return (checkout / "COMMIT").read_text(encoding="utf-8").strip() or None
     try:
         top, head = _git(checkout, "rev-parse", "--show-toplevel", "HEAD").split()
         if Path(top).resolve() != checkout:

@@ -342,6 +342,7 @@ def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
         "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()},
         "several_queues": queues,
         "policies": policies,
+        "one_head_ms": {n: 1e3 * t.makespan for n, t in one_head(settings).items()} if settings.machine else None,
         "summary": summary(queues, policies),
     }
 
@@ -360,6 +361,13 @@ def summary(queues: Sequence[Mapping[str, Any]], policies: Sequence[Mapping[str,
             out[f"{name}_over_{rival}_geomean"] = statistics.geometric_mean(found)
             out[f"{name}_over_{rival}_least"] = min(found)
     return out
+
+
+def one_head(settings: Settings) -> dict[str, Trace]:
+    """One head at the largest beta on the described machine's fast device, by its queues: one with everything in turn,
+    and three (Figures 4 and 5)."""
+    bench = opened(None, 1, max(settings.betas), settings)
+    return {str(queues): bench.trace(clustering(bench, queues, 0, alone=True)) for queues in (1, 3)}
 
 
 def charts(devices: str | None, settings: Settings) -> dict[str, Trace]:

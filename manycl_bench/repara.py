@@ -142,7 +142,7 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     machine = replace(machine, devices=machine.devices[: experiment.devices])
     given, real = problems(BENCHMARKS[name](size), machine, experiment.profiled)
     begin = time.perf_counter()
-    plan = _static("repara").plan(replace(given, options={"effort": str(settings.effort), "beside": "no"}))
+    plan = static("repara").plan(replace(given, options={"effort": str(settings.effort), "beside": "no"}))
     seconds = time.perf_counter() - begin
     verify(plan, given.graph, machine, given)
     took = simulate(real, plan).makespan
@@ -154,7 +154,7 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     for d, device in machine.numbered():
         ways = [(Partition(ON_HOST if not given.preferred(n) else d),) for n in range(len(given.graph))]
         alone[device.kind] = simulate(real, laid_out(given, ways)).makespan
-    others = {p: simulate(real, _static(p).plan(given)).makespan for p in OTHERS}
+    others = {p: simulate(real, static(p).plan(given)).makespan for p in OTHERS}
     if number > len(everything):
         everything += alone.values()  # a sample hardly ever has them
     best, worst = min(*everything, took, *others.values()), max(everything)
@@ -183,7 +183,7 @@ def measure(name: str, size: int, machine: Machine, settings: Settings, bounded:
     }
 
 
-def _static(name: str) -> StaticPolicy:
+def static(name: str) -> StaticPolicy:
     found = find(name)
     assert isinstance(found, StaticPolicy)
     return found

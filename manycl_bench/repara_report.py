@@ -21,12 +21,10 @@ def write(figures: dict[str, Any], folder: Path) -> None:
 
 def draw(figures: dict[str, Any], path: Path) -> None:
     """The percentile of every plan that was chosen, and how far it and single devices are from the best plan."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows = figures["results"]
     figure = Figure(figsize=(13, 8), layout="constrained")
-    FigureCanvasAgg(figure)
     rank, speed = figure.subplots(2, 1, sharex=True)
     at = range(len(rows))
     rank.bar(at, [r["percentile"] for r in rows], color="0.5")

@@ -38,7 +38,9 @@ def test_no_page_has_two_versions() -> None:
     assert not [page.name for page in PAGES if re.search(r"^(<{7}|>{7}) ", page.read_text("utf-8"), re.MULTILINE)]
 
 
-@pytest.mark.parametrize(("names", "least"), [("contributing", 100), ("glossary", 60), ("decisions/*", 60)])
+@pytest.mark.parametrize(
+    ("names", "least"), [("contributing", 100), ("glossary", 60), ("decisions/*", 60), ("papers", 90)]
+)
 def test_paths_for_contributors_are_there(names: str, least: int) -> None:
     pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob(f"{names}.md")]
     named = {path for page in pages for path in CODE.findall(page) if is_path(path)}
@@ -46,6 +48,14 @@ def test_paths_for_contributors_are_there(names: str, least: int) -> None:
     missing = [path for path in sorted(named) if not (ROOT / path).exists()]
     # a file that was named with its folder before may be named alone after it
     assert [path for path in missing if "/" in path or not any(n.endswith(f"/{path}") for n in named)] == []
+
+
+def test_each_line_of_the_papers_names_what_shows_it() -> None:
+    """A test, a page of results or a benchmark."""
+    lines = re.findall(r"^\| (?!where|---)(.+) \|$", (ROOT / "docs" / "papers.md").read_text("utf-8"), re.MULTILINE)
+    shows = re.compile(r"`(?:tests/.*test_\w+\.py|docs/results/\w+\.md|benchmarks/.+\.py)`")
+    assert len(lines) >= 75
+    assert [line for line in lines if not shows.fullmatch(line.rpartition(" | ")[2].split(", ")[0])] == []
 
 
 def test_the_glossary_is_in_order_and_names_a_module_for_each_term() -> None:

@@ -46,7 +46,7 @@ def experiment(args: argparse.Namespace) -> Experiment:
 
     pairs = args.devices.split(PAIRS) if args.devices is not None else []
     machines = [open_devices(devices)[0] for devices in pairs]
-    return Experiment(run, report.write, show, lambda: machines, False, True)
+    return Experiment(run, report.write, show, machines)
 
 
 def _measured(pairs: Sequence[str], settings: real.Settings, say: Say) -> Figures:

@@ -83,11 +83,6 @@ def around(items: int, local: int) -> int:
     return -(-items // local) * local
 
 
-def rounded_down(value: float, unit: int) -> int:
-    """The largest multiple of a unit up to a value, at least one."""
-    return max(1, int(value) // unit) * unit
-
-
 def uniform(seed: int, *shape: int, low: float = 0.0, high: float = 1.0) -> AnyArray:
     """Random numbers of single precision."""
     found = np.random.default_rng(seed).random(shape, dtype=np.float32)

@@ -15,7 +15,7 @@ from manycl.machine_file import load_machine, shipped_machines
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import StaticPolicy
 from manycl.trace import KernelEvent
-from manycl_bench.libsplit import divisions, own, pairs
+from manycl_bench.libsplit import divisions, granularity, own, pairs
 from manycl_bench.libsplit.application import Application
 from manycl_bench.libsplit.divisions import Fixed
 from manycl_bench.libsplit.registry import APPLICATIONS
@@ -67,6 +67,12 @@ def case_of(name: str, machine: Machine, settings: Settings) -> Case:
         return Case(CALIBRATED[name](), machine)
     entry = APPLICATIONS[name]
     return Case(entry.make(max(entry.small, entry.large // settings.scale)), machine)
+
+
+def shown_case(name: str, machine: Machine) -> Case:
+    """An application of Figure 1: EP as in Figure 4, others where no launch is brief, and indices are looked at."""
+    entry = APPLICATIONS[name]
+    return Case(CALIBRATED[name]() if name == "EP" else entry.make(max(entry.quick, 1 << 19)), machine)
 
 
 def alone(case: Case, times: int) -> tuple[str, list[float]]:
@@ -185,6 +191,9 @@ def run(settings: Settings, say: Say) -> dict[str, Any]:
         "machines": {n: {"name": m.name, "devices": [f"{d.name}: {d.model}" for d in m.devices]} for n, m in
                      machines.items()},
         "settings": vars(settings),
+        "granularity": granularity.figures(
+            lambda name: granularity.simulated(shown_case(name, conan)), conan, settings.drifting
+        ),
         "overall": rows,
         "per_iteration": [per_iteration(n, conan, settings) for n in SHOWN],
         "drifting": drifting(conan, settings),

@@ -28,6 +28,7 @@ import numpy as np
 
 from manycl.api.queue import Queue
 from manycl.plan.policies.adaptive import Adaptive
+from manycl_bench.libsplit import granularity
 from manycl_bench.libsplit.divisions import settled
 from manycl_bench.libsplit.judging import Bench, Division, Table, Taken
 from manycl_bench.libsplit.registry import APPLICATIONS
@@ -40,6 +41,8 @@ JUDGED_FROM = 4
 """The repetition from which on the adapted splits are compared with the oracle's."""
 DRIFT_FROM = 2
 """The drifting load counts from the third repetition on."""
+SHOWN = 10
+"""Iterations of Figure 1 d."""
 AGAIN, DRIFTS = 7, 8
 """How often a repetition's split is measured while the load stands still; and how often it is followed at most."""
 LATEST = 5.0
@@ -90,10 +93,13 @@ def measure(name: str, devices: str | None, settings: Settings) -> dict[str, Any
     how many repetitions it was within 3 % of that (``iterations``), and stayed so (``settled``): the medians of the
     tries that were disturbed least, whatever came of them (``counted``: each of these). ``tried``, ``table`` and
     ``compared``: how that was found."""
-    entry = APPLICATIONS[name]
     with Queue(devices, profile=True) as queue:
-        bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
-        return {"application": name, **judged(bench, settings), "load": os.getloadavg()[0]}
+        return {"application": name, **judged(_bench(name, queue, settings), settings), "load": os.getloadavg()[0]}
+
+
+def _bench(name: str, queue: Queue, settings: Settings) -> Bench:
+    entry = APPLICATIONS[name]
+    return Bench(entry.make(entry.large if settings.large else entry.quick), queue)
 
 
 def judged(bench: Bench, settings: Settings) -> dict[str, Any]:
@@ -322,9 +328,8 @@ def drifting(devices: str | None, settings: Settings) -> dict[str, Any]:
 
 
 def _followed(queue: Queue, settings: Settings) -> dict[str, Any]:
-    entry = APPLICATIONS["NBody"]
     once, cuts, beside, tables = [], [], [], []
-    bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
+    bench = _bench("NBody", queue, settings)
     if not bench.moves:
         bench.look()
     queue.session.models.forget()
@@ -376,8 +381,13 @@ def _imbalance(seconds: tuple[float, ...] | list[float]) -> float:
 
 
 def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
-    """All applications, and the drifting load."""
+    """All applications, Figure 1, and the drifting load."""
     rows = []
+    with Queue(devices, profile=True) as queue:
+        machine = queue.session.machine
+        ranges = granularity.figures(
+            lambda name: granularity.measured(_bench(name, queue, settings)), machine, min(settings.drifting, SHOWN)
+        )
     for name in settings.names or APPLICATIONS:
         row = measure(name, devices, settings)
         say(
@@ -386,4 +396,5 @@ def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
             f"{row['iterations']} iterations"
         )
         rows.append(row)
-    return {"settings": vars(settings), "applications": rows, "drifting": drifting(devices, settings)}
+    found = {"granularity": ranges, "applications": rows, "drifting": drifting(devices, settings)}
+    return {"settings": vars(settings), "devices": [d.name for d in machine.devices], **found}

@@ -9,6 +9,7 @@ from typing import Any
 from manycl_bench import pages, provenance
 from manycl_bench.libsplit import pairs
 from manycl_bench.libsplit.experiments import CLOSE, LABELS
+from manycl_bench.libsplit.granularity import REGULAR, STEPS
 from manycl_bench.libsplit.simulated import METHODS
 from manycl_bench.markdown import table
 
@@ -25,18 +26,40 @@ _COLOURS = {
 def write(figures: dict[str, Any], folder: Path) -> None:
     """``libsplit.json``, ``libsplit.md`` and the pictures, in a folder that is made if need be."""
     pages.write(folder, "libsplit", figures, page(figures))
+    draw_granularity(figures["granularity"], folder / "libsplit_granularity.png")
     draw_iterations(figures["per_iteration"], folder / "libsplit_iterations.png")
     draw_drift(figures["drifting"], folder / "libsplit_drift.png")
     draw_overall(figures, folder / "libsplit_overall.png")
 
 
+def write_real(figures: dict[str, Any], folder: Path) -> None:
+    """``libsplit_real.json``, ``libsplit_real.md`` and its picture, in a folder that is made if need be."""
+    pages.write(folder, "libsplit_real", figures, real_page(figures))
+    draw_granularity(figures["granularity"], folder / "libsplit_real_granularity.png")
+
+
 def _axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def draw_granularity(found: dict[str, Any], path: Path) -> None:
+    """What ranges take (Figure 1 a to d)."""
+    figure, axes = _axes(2, 2, (12, 8))
+    for name, ax in zip(REGULAR, axes[0], strict=True):
+        for device, curve in found[name].items():
+            ax.plot([100.0 * i / STEPS for i in range(1, STEPS + 1)], curve, "o-", label=device, markersize=3)
+        ax.set(title=name, xlabel="granularity, %", ylabel="us a work-group", yscale="log")
+        ax.legend(fontsize="small")
+    offsets, quarters = axes[1]
+    offsets.plot([100.0 * i / STEPS for i in range(len(found["SPMV"]))], found["SPMV"], "o-", markersize=3)
+    offsets.set(title=f"SPMV, a quarter on {found['fast']}", xlabel="offset, %", ylabel="ms", ylim=(0, None))
+    quarters.plot(found["NBody"], label=[f"quarter {i}" for i in range(1, 5)])
+    quarters.set(title=f"N-body, quarters on {found['fast']}", xlabel="iteration", ylabel="ms", ylim=(0, None))
+    quarters.legend(fontsize="small")
+    figure.savefig(path, dpi=100)
 
 
 def draw_iterations(found: Sequence[dict[str, Any]], path: Path) -> None:
@@ -115,6 +138,12 @@ as can be, found with the true times. The applications are our own (`manycl_benc
 options, bodies in a crowd that drifts, a matrix whose last rows are the longest, and kernels that compute what
 PolyBench's do.
 """
+GRANULARITY = """\
+How many times as long as the shortest the longest is: a work-group of AESEncrypt {AESEncrypt:.2f} (the paper's Figure 1
+a: nearly constant) and of EP {EP:.2f} (b: drops at regular intervals) by how many there are, {steps} granularities, on
+the same device; a quarter of SPMV {SPMV:.2f} by where it begins (c: more than 7); a quarter of the N-body {NBody:.2f}
+in one iteration (d; Figure 5 a: more than 3).
+"""
 ITERATIONS = """\
 The paper needs 3 iterations for AESEncrypt (2.15x) with both methods, for EP (2.8x) 6 with the fixed point and 4 with
 Broyden's method. Here the best of the first ten, and the first iteration within 3 % of it:
@@ -166,6 +195,8 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "# Libsplit's experiments\n"
     yield from provenance.header(figures, "libsplit", SAMPLES, SPREAD)
     yield ABOUT.format(machines=machines)
+    if "granularity" in figures:
+        yield from _granularity(figures, "libsplit")
     reached = "\n".join(_reached(of) for of in figures["per_iteration"])
     yield f"## Speed-up per iteration\n{ITERATIONS.format(reached=reached)}"
     yield "![per iteration](libsplit_iterations.png)\n"
@@ -196,6 +227,40 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield from table(
         ["", ""], ([k.replace("_", " "), "-" if v is None else f"{v:.2f}"] for k, v in figures["summary"].items())
     )
+
+
+def _granularity(figures: dict[str, Any], name: str) -> Iterator[str]:
+    """Figure 1."""
+    yield f"## What ranges take\n\n{GRANULARITY.format(**figures['granularity']['summary'], steps=STEPS)}"
+    yield f"![granularity]({name}_granularity.png)\n"
+
+
+REAL = """\
+P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par
+2016, on {devices}. Speed-ups over the fastest device alone, all data where
+they belong: divided evenly, *adapted* in {repetitions} repetitions (the last one's division), and the best division
+that was found by measuring. *Behind*: how much longer than with the best one all takes with the adapted one; *settled*:
+from which repetition on it was within 3 %. How they are judged: `manycl_bench/libsplit/real.py`.
+"""
+REAL_HEADS = ("application", "alone, ms", "evenly", "adapted", "best found", "behind", "first within 3 %", "settled")
+
+
+def real_page(figures: dict[str, Any]) -> Iterator[str]:
+    """The page of what was measured on the devices that are here, in Markdown."""
+    yield "# Libsplit's experiments on real devices\n"
+    samples = "`applications`: `tried`, and `compared` with single runs"
+    yield from provenance.header(figures, "libsplit_real", samples, "medians of the tries that were disturbed least")
+    yield REAL.format(devices=", ".join(figures["devices"]), repetitions=figures["settings"]["repetitions"])
+    yield from table(REAL_HEADS, map(_real_row, figures["applications"]))
+    drift = figures["drifting"]["drift_imbalance_percent"]
+    yield f"While the N-body's load drifts, the slowest device takes at most {drift:.1f} % longer than the mean.\n"
+    yield from _granularity(figures, "libsplit_real")
+
+
+def _real_row(r: dict[str, Any]) -> list[str]:
+    speedups = (f"{r[f'{label}_speedup']:.2f}" for label in ("uniform", "adaptive", "oracle"))
+    behind = f"{r['within_oracle_percent']:.1f} %"
+    return [r["application"], f"{r['alone_ms']:.2f}", *speedups, behind, str(r["iterations"]), str(r["settled"])]
 
 
 def _reached(of: dict[str, Any]) -> str:

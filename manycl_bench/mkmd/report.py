@@ -29,13 +29,11 @@ def write(figures: dict[str, Any], folder: Path) -> None:
 
 def draw(figures: dict[str, Any], path: Path) -> None:
     """Speed-ups, idle time and planning overhead of every equation (Figures 9 a, 9 b and 10)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows = figures["equations"]
     names = [r["equation"] for r in rows]
     figure = Figure(figsize=(13, 9), layout="constrained")
-    FigureCanvasAgg(figure)
     speed, idle, planning = figure.subplots(3, 1)
     _bars(speed, names, {label: [r[f"{label}_speedup"] for r in rows] for label in POLICIES})
     speed.axhline(figures["throughput_bound"], color="0.3", linestyle="--", label="throughput bound")

@@ -52,7 +52,7 @@ def experiment(args: argparse.Namespace) -> Experiment:
         show_table([{k: row[k] for k in keys} for row in figures["slice_samples"]], "slices that cost little")
         print(f"{len(figures['without'])} without a target")
 
-    return Experiment(run, write, show, lambda: [machine], False, False)
+    return Experiment(run, write, show, [machine], draws=False)
 
 
 def _figures(found: Sequence[Measured]) -> dict[str, Any]:

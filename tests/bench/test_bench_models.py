@@ -38,8 +38,20 @@ def test_small_table(tmp_path: Path) -> None:
     model_error.write(figures, tmp_path / "new")
     page = (tmp_path / "new" / "models.md").read_text()
     wide = f"{row['wide_error_20']} | {row['wide_error_40']} | {row['wide_noise']}"
-    assert f"| blackscholes | {row['error_20']} | {row['error_40']} | 2.12 | 1.27 | {row['noise']} | {wide} |" in page
+    ours = f"{row['error_20']} | {row['error_40']} | 2.12 | 1.27 | {row['noise']} | {wide}"
+    assert f"| blackscholes | 8th argument | {ours} |" in page
     assert json.loads((tmp_path / "new" / "models.json").read_text()) == figures
+    assert (tmp_path / "new" / "models.png").stat().st_size > 1000
+    assert len(figures["figure_5"]["blackscholes"]) == 3 * model_error.DRAWN
+    model_error.write({**figures, "large": True}, tmp_path / "gpu")
+    assert "models_gpu.png" in (tmp_path / "gpu" / "models_gpu.md").read_text()
+
+
+def test_the_bend_is_how_far_a_line_is_off() -> None:
+    straight = [[1.0, x, 3.0 + 2.0 * x] for x in range(model_error.DRAWN)]
+    alternating = [[1.0, x, 100.0 + (-1.0) ** x] for x in range(model_error.DRAWN)]
+    assert model_error.bend(straight) == pytest.approx(0.0, abs=1e-9)
+    assert model_error.bend(straight + alternating) == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize("kernel", PAPER)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from manycl.cli import main
 from manycl.machine import Device, Machine
-from manycl_bench import model_error, pages, provenance, pyschedcl_report, repara_report
+from manycl_bench import model_error, pages, provenance, pyschedcl_report, repara_real, repara_report
 from manycl_bench.hopping import report as hopping_report
 from manycl_bench.libsplit import report as libsplit_report
 from manycl_bench.markdown import text_table
@@ -25,12 +25,15 @@ RESULTS = ROOT / "docs" / "results"
 PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
     "hopping": hopping_report.page,
     "libsplit": libsplit_report.page,
+    "libsplit_real": libsplit_report.real_page,
     "mkmd": report.page,
     "mkmd_real": real.page,
     "models": model_error.page,
+    "models_gpu": model_error.page,
     "pyschedcl": pyschedcl_report.page,
     "pyschedcl_simulated": pyschedcl_report.page,
     "repara": repara_report.page,
+    "repara_real": repara_real.page,
 }
 ROWS = ("command", "date", "commit", "ran on", "devices", "versions", "raw figures", "spread")
 
@@ -78,6 +81,8 @@ def test_a_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "manycl_bench" / "provenance.py"))
     (tmp_path / "manycl_bench").mkdir()
     assert provenance.commit() is None
+    (tmp_path / "COMMIT").write_text("0123456789\n", encoding="utf-8")  # carried without Git
+    assert provenance.commit() == "0123456789"
 
 
 def test_the_spread_is_half_of_the_middle_half() -> None:
@@ -125,7 +130,7 @@ def test_columns_that_do_not_fit_follow_below() -> None:
         (["mkmd", "--real", "--cold"], "begins with its inputs on the host"),
         (["mkmd", "--real", "--machine", "conan"], "--machine is not for bench mkmd --real"),
         (["mkmd", "--most-heads", "0"], "--most-heads is not for bench mkmd"),
-        (["repara", "--repeats", "3"], "--repeats is not for bench repara, which runs on a simulated machine"),
+        (["repara", "--repeats", "3"], "no --repeats without --devices"),
         (["models", "--real"], "--real is not for bench models"),
         (["models", "--queues", "2"], "which has seven kernels"),
         (["libsplit", "--cold"], "--cold is not for bench libsplit"),

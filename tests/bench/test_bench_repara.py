@@ -21,7 +21,7 @@ from manycl.plan.plan import ON_HOST
 from manycl.plan.policy import find
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
-from manycl_bench import repara, repara_graphs
+from manycl_bench import repara, repara_graphs, repara_real
 from manycl_bench.repara_graphs import BENCHMARKS
 from manycl_bench.repara_rates import CACHES, Profiled, Real
 from tests.graph.graph_judge import verify as verify_graph
@@ -298,3 +298,16 @@ def test_a_page_and_a_picture_are_written(
 def test_it_has_no_devices_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "repara", "--devices", "cpu"]) == 2
     assert "simulated machine" in capsys.readouterr().err
+
+
+def test_plans_are_measured_on_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All of them compute the same, in place, too."""
+    monkeypatch.setattr(repara_real, "SIZES", {"stencil": 64, "LUD": 128, "transitive closure": 64})
+    found = repara_real.run("cpu0/2", repara.Settings(sample=4), 2, lambda text: None)
+    for row in found["results"]:
+        assert row["plans"] >= 5
+        assert len(row["samples_ms"]) == 2
+        assert row["planned_ms"] > 0.0 < row["best_ms"] <= row["alone_ms"]
+        assert 0.0 < row["percent_of_best"] <= 100.0
+    repara_real.write(found, tmp_path)
+    assert "| transitive closure | 64 |" in (tmp_path / "repara_real.md").read_text()

@@ -35,6 +35,7 @@ KEYS = {
     "planning": {"coarse_40_s", "split_40_s", "exponent", "simulate_40_s"},
     "planning_saga": {"saga_ratio", "saga_worst", "valid_schedules"},
     "found": {"wrong", "crashed", "hung", "silent", "refused_though_valid", "reports", "kinds", "corpus", "fuzz"},
+    "papers": {"reached", "wrong", "missing", "measured"},
     "reserve": {"free_ms", "free_1_ms", "free_20_ms", "worst_ms", "alone_us", "listening_us"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unforeseen_geomean", "least"},
     "transfers": {"skipped"},
@@ -136,6 +137,7 @@ MORE = {
     "regions": ["--rows", "48"],
     "ranges": ["--only", "five_points,libsplit FDTD-2D", "--devices", "cpu/2#0"],
     "found": ["--only", "comments"],
+    "papers": ["--items", "libsplit_d,pyschedcl_b,mkmd_d,hopping_a"],
     "losses": ["--losses", "1", "--ms", "20", "--turns", "3", "--only", "enqueued,auto,shared"],
     "serve": ["--count", "4", "--own", "1", "--rounds", "1", "--settle", "4"],
     "builtin_functions": ["--function", "exp"],
@@ -202,6 +204,15 @@ def test_prints_one_json_object(name: str, tmp_path: Path) -> None:
         assert len(figures["reports"]) == 3
     if name == "losses":
         assert figures["losses"] == figures["right"] + figures["clear"] == 1
+    if name == "papers":
+        states = {key: row["state"] for key, row in figures.items() if isinstance(row, dict)}
+        assert states == {
+            "libsplit_d": "reached",
+            "pyschedcl_b": "reached",
+            "mkmd_d": "reached",
+            "hopping_a": "measured",
+        }
+        assert all(row["figure"] for row in figures.values() if isinstance(row, dict) and row["state"] == "reached")
     if name == "serve":
         assert figures["clients"] == figures["own_processes"] + 3 == 4
         assert figures["killed_finished"] + figures["killed_clear"] == 3

@@ -81,7 +81,7 @@ def test_parts_that_are_not_whole_are_named_before_anything_is_unpacked(
     assert not any((tmp_path / "there").iterdir())
 
 
-def test_what_was_unpacked_runs(tree: Path, tmp_path: Path) -> None:
+def test_what_was_unpacked_runs(packed: Path, tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (tree / "tests" / "test_trivial.py").write_text("def test_this(): pass\n\n\ndef test_that(): assert 1 == 2\n")
     (tree / "benchmarks" / "trivial.py").write_text(
@@ -95,14 +95,26 @@ def test_what_was_unpacked_runs(tree: Path, tmp_path: Path) -> None:
         "    time.sleep(1e6)\n"
     )
     done = gpu("run", "--devices", "cpu", "--out", out, "--tests", "tests/test_trivial.py -k 'this or that'",
-               "--benchmark", "trivial", root=tree)  # fmt: skip
+               "--benchmark", "trivial", "--page", "MANYCL_DEBUG=0 hopping", root=tree)  # fmt: skip
     assert done.returncode == 1, done.stderr  # for the test that fails
     found = results(out)
-    assert {name: step["status"] for name, step in found.items()} == {"devices": 0, "tests": 1, "trivial": 0}
+    assert {name: step["status"] for name, step in found.items()} == {
+        "devices": 0,
+        "tests": 1,
+        "trivial": 0,
+        "page_1_hopping": 0,
+    }
     assert json.loads((out / "devices.log").read_text())["selection"] == "cpu"
     assert (out / "trivial.json").read_text() == str(tree / "manycl" / "__init__.py"), "the unpacked tree's"
     suite = next(ElementTree.parse(out / "tests.xml").iter("testsuite"))
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+
+    made = json.loads((out / "pages" / "hopping.json").read_text())["made"]
+    assert made["command"].endswith(" manycl bench hopping --output docs/results")
+    assert "MANYCL_DEBUG=0 " in made["command"]
+    assert "MANYCL_DEVICES" not in made["command"]
+    assert made["commit"] == json.loads((packed / "manifest.json").read_text())["commit"] != ""
+    assert {"hopping.md", "hopping_model.svg"} <= {p.name for p in (out / "pages").iterdir()}
 
     late = gpu("run", "--devices", "cpu", "--out", out, "--limit", 1, "--benchmark", "endless", root=tree)
     assert late.returncode == 1

@@ -1,0 +1,1 @@
+"""The items of benchmarks/papers.py, a file for each paper."""

@@ -1,0 +1,68 @@
+"""Device-Hopping's items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manycl_bench.hopping import model, real
+from papers_items.item import DATA, Found, Missing, device, elsewhere, item, machine, milliseconds, problem
+
+LIVE = {"live": "yes"}
+PARTS = (0.2, 0.5, 0.8)
+"""When the fast device becomes free, in parts of the time on the slow one."""
+
+
+def _occupied(units: int, k: float, part: float) -> dict[str, float]:
+    """Milliseconds of the perfect scheduler that cannot migrate and of ``hop`` live, where the fast device is taken for
+    a part of the kernel's time on the slow one; and the model's speed-up."""
+    fast = device("gpu0", "1000 GFLOP/s", "1000 GB/s", units, launch_overhead="5 us", queues=1, memory="host")
+    slow = device("cpu0", f"{1000 / k} GFLOP/s", "1000 GB/s", units, launch_overhead="5 us", queues=1)
+    where, rounds = machine(fast, slow), 40_000
+    size = {"W": max(int(rounds * part * k), 1), "R": rounds}
+    found = {p: milliseconds(problem(DATA / "occupied.json", size, where, options=o), p)
+             for p, o in (("pns", {}), ("hop", LIVE))}  # fmt: skip
+    return {**found, "model": model.speedup(k, part * k - (k - 1.0))}
+
+
+@item("hopping_a", "by default launches leave within 5 ms, with every policy, none wrong", "3: any time", measured=True)
+def leaves() -> Found:
+    figure = elsewhere("leave_latency")
+    late = [value for key, value in figure.items() if key != "wrong"]
+    return Found(figure, max(late) <= 5.0 and not figure["wrong"])
+
+
+@item("hopping_b", "what runs when the fast device is free is cut short or restarted: 98 % of the model", "3.2: Eq. 8")
+def restarts() -> Found:
+    found = {}
+    for k in (2.0, 4.0):
+        for part in PARTS:
+            of = _occupied(4, k, part)
+            found[f"k={k:g} at {part:g}"] = of["pns"] / of["hop"] / of["model"]
+    return Found(found, min(found.values()) >= 0.98)
+
+
+@item("hopping_c", "on 132 units migrating costs at most 2 % over not migrating (2 to 5x)", "4: slices fill a device")
+def packets() -> Found:
+    found = {}
+    for part in PARTS:
+        of = _occupied(132, 5.0, part)
+        found[f"at {part:g}"] = of["hop"] / of["pns"]
+    return Found(found, max(found.values()) <= 1.02)
+
+
+@item("hopping_d", "parallel_for: min and max of all integers, barriers, structures, batches, races, lines", "5")
+def loops() -> Found:
+    figure = elsewhere("loops")
+    return Found(figure, not figure["wrong"] and not figure["refused"])
+
+
+@item("hopping_e", "Figure 11 by predicted slices, Table 3 in three sizes, nothing above its bound",
+      "1.30x, 1.08x, 96 % and 74 % of the bound, 2.44 % where nothing migrates", measured=True)  # fmt: skip
+def measured() -> Found:
+    quick: Any = real.Settings(parts=(0.25, 0.5, 0.75), repeats=3, seconds=0.05)
+    found = real.run("cpu/2#0,cpu/2#1@2", quick, lambda text: None)
+    if "never_predicted_percent" not in found["summary"]:
+        raise Missing("predicted slices (Figure 11)")
+    sizes = {(row["benchmark"], row.get("size")) for row in found["results"]}
+    figure = {**found["summary"], "sizes_of_table_3": len(sizes) // len(found["settings"]["names"])}
+    return Found(figure, figure["sizes_of_table_3"] == 3)

@@ -1,0 +1,81 @@
+"""Libsplit's items."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from manycl.analysis import parse_program, service
+from manycl.analysis.known_launch import KnownLaunch
+from manycl.group_range import GroupRange
+from manycl.machine_file import load_machine, shipped_machines
+from manycl.region import Region
+from manycl_bench.libsplit import experiments, granularity
+from papers_items.item import Found, elsewhere, item, page
+
+FLOATS = {
+    "conv": "int i = get_global_id(0); o[i] = a[(int)(i * s)];",
+    "conv2": "int i = get_global_id(0); o[i] = a[(int)(i * 0.5f)];",
+    "conv3": "int i = get_global_id(0); o[i] = a[(int)floor(i * 0.5f)];",
+    "conv4": "int i = get_global_id(0); o[i] = a[clamp((int)(i * 0.5f), 0, n - 1)];",
+    "conv5": "int i = get_global_id(0); int p = (int)(n * s); if (i < p) o[i] = a[i + p];",
+}
+GOTO = """kernel void f(global float *o, global const float *a, int n, float s) {
+    int i = get_global_id(0), j = 0; float t = 0;
+again: t += a[i * 16 + j]; j++;
+    if (j < 16) goto again;
+    o[i] = t; }"""
+IMAGES = """kernel void f(read_only image2d_t im, write_only image2d_t out) {
+    int2 p = (int2)(get_global_id(0), get_global_id(1));
+    write_imagef(out, p, read_imagef(im, p)); }"""
+
+
+def _read(body: str, needed: int) -> bool:
+    """Whether the first quarter of a launch of 1024 items is known to read at most so many floats of the array."""
+    text = body if body.startswith("kernel") else f"kernel void f(global float *o, global const float *a, int n, float s) {{ {body} }}"  # noqa: E501  # fmt: skip
+    scalars = {2: np.int32(1024).tobytes(), 3: np.float32(0.5).tobytes()}
+    known = KnownLaunch((1024,), (64,), (), scalars, {0: 4096, 1: 1 << 20}, {})
+    facts = service.launched(parse_program(text, path="f.cl"), "f", known)
+    boxes = Region.of_boxes(facts.region(1, "read", GroupRange(0, 0, 4)).boxes).intervals
+    return sum(high - low for low, high in boxes) <= 4 * needed
+
+
+@item("libsplit_a", "6 of 6 scatters divided in unmodified programs, none wrong", "4.2: whole arrays, merged by diff")
+def scatters() -> Found:
+    promised, proved = elsewhere("scatters", MANYCL_APART="1"), elsewhere("scatters", MANYCL_APART="0")
+    figure = {"by_default": len(proved["divided"]), "promised": len(promised["divided"])}
+    wrong = proved["wrong"] + promised["wrong"]
+    return Found({**figure, "wrong": wrong}, figure["promised"] == 6 and not wrong)
+
+
+@item("libsplit_b", "SpMV brings what is needed (0.73 MB) to a device, not all (2.63)", "4.1: unknown, so all")
+def looks() -> Found:
+    figure = elsewhere("csr_bytes", MANYCL_ZERO_COPY="0")
+    return Found(figure, figure["right"] and figure["moved_mb"] <= 1.1 * figure["needed_mb"])
+
+
+@item("libsplit_c", "floating-point subscripts and guards with known scalars are followed: 5 of 5", "4.1: any operator")
+def floats() -> Found:
+    followed = [name for name, body in FLOATS.items() if _read(body, 260)]
+    return Found({"followed": followed}, len(followed) == len(FLOATS))
+
+
+@item("libsplit_d", "goto loops are followed", "4.1: LLVM's control-flow graph")
+def gotos() -> Found:
+    return Found({"followed": (is_followed := _read(GOTO, 256 * 16))}, is_followed)
+
+
+@item("libsplit_e", "kernels that write images are divided", "4.1: images could be added")
+def images() -> Found:
+    facts = service.launched(parse_program(IMAGES, path="f.cl"), "f", KnownLaunch((64, 64), (8, 8), (), {}, {}, {}))
+    is_divided = facts.split(0).splittable or facts.split(1).splittable
+    return Found({"divided": is_divided}, is_divided)
+
+
+@item("libsplit_f", "Figure 1 a to d, and a page of real devices", "7x by offset, over 3x in an iteration")
+def figure_1() -> Found:
+    where = load_machine(shipped_machines()["conan"])
+    found = granularity.figures(
+        lambda name: granularity.simulated(experiments.shown_case(name, where)), where, 20
+    )["summary"]  # fmt: skip
+    is_like = found["AESEncrypt"] <= 1.1 and found["EP"] >= 1.2 and found["SPMV"] > 7 and found["NBody"] > 3
+    return Found({**found, "measured": page("libsplit_real")["granularity"]["summary"]}, is_like)
