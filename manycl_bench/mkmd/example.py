@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from manycl.graph.graph import BufferKey
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.papers.mkmd import Mkmd, available, climb, holding, reschedule, turns
+from manycl.plan.policies.papers.mkmd import Mkmd, available, climb, holding, nearest, reschedule, turns
 from manycl.plan.policies.papers.mkmd_coarse import MkmdCoarse, coarse, look_up, priorities, weights
 from manycl.plan.problem import Problem
 from manycl.plan.search.partition import Slot
@@ -112,8 +112,10 @@ def _partitioning(given: Problem, first: Timeline) -> Partitioning:
             continue
         before = _kernels(timeline)
         whole = timeline.fit(turn.node, turn.home)
-        with holding(timeline, table, whole, rivals) as held:
-            slots = available(timeline, given.partners(turn.node, table.places[turn.node]), whole)
+        partners = given.partners(turn.node, table.places[turn.node])
+        reaches = nearest(timeline, partners, whole, len(partners))
+        with holding(timeline, table, whole, rivals, {reach.device for reach in reaches}) as held:
+            slots = available(timeline, reaches, whole)
             shares = climb(given, turn.node, slots)
         reschedule(timeline, table, turn, rivals)
         after = tuple(a for a in _kernels(timeline) if a.node == turn.node)
