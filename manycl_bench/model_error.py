@@ -155,8 +155,9 @@ def draw(kernel: str, a: Arrays, rng: random.Random, sizes: Sizes = RESTRICTED) 
     out, second = a.outputs
     one = rng.randint
     if kernel == "blackscholes":
-        steps = one(*sizes.steps)
-        return Case(kernel, (64 * one(*sizes.paths),), (64,), (out, second, x, y, z, 0.02, 0.3, steps), steps)
+        most, paths = one(*sizes.steps), 64 * one(*sizes.paths)
+        steps = min(most, sizes.floats // paths)
+        return Case(kernel, (paths,), (64,), (out, second, x, y, z, 0.02, 0.3, steps), steps)
     if kernel == "nbody":
         bodies = 64 * one(*sizes.bodies)
         where = (*a.bodies, LocalMemory(64 * 16), bodies, 0.01)

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,3 +76,13 @@ def test_all_sizes_are_smaller_and_larger_and_fit_into_the_arrays(kernel: str) -
         assert facts.out_of_bounds == ()
     assert min(items["wide"]) < min(items["restricted"])
     assert max(items["wide"]) >= 0.8 * max(items["restricted"])
+
+
+@pytest.mark.parametrize("sizes", [RESTRICTED, WIDE, model_error.LARGE], ids=["restricted", "wide", "large"])
+def test_prices_of_all_steps_fit_into_the_arrays(sizes: model_error.Sizes) -> None:
+    """Also where a GPU's launches have many paths."""
+    nothing: Any = None
+    made = model_error.Arrays([nothing] * 3, [nothing] * 2, (nothing, nothing), nothing)
+    for seed in range(200):
+        case = draw("blackscholes", made, random.Random(seed), sizes)
+        assert 0 < math.prod(case.size) * case.f <= sizes.floats
