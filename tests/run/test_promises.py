@@ -402,7 +402,7 @@ def test_a_conflict_in_a_later_run_has_the_launch_run_undivided_from_the_old_con
     contents.append(Random.integers(0, N // 8, N).astype(np.int32))  # nearly all
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_ZERO_COPY", "0")
-        queue = mc.Queue(f"cpu/{max(2, os.cpu_count() or 1)}#0-1")
+        queue = mc.Queue(f"cpu/{os.environ['MANYCL_THREADS']}#0-1")
     with queue:
         for conflicting in (2, 3):
             forget()
