@@ -71,8 +71,6 @@ class RunningQueue:
         self._default = flags.policy()
         self._policy, self._named = policy, _named(policy or self._default)
         self.learners = learners
-        self.queues = queues
-        self.options = options
         self._recurring = GraphCache(session, queues, options)
         need = always_planned(session.devices, queues) or (Need.OPTIONS if options else None)
         self._always = decide(Facts(need=need)) if need is not None else None  # how all of its commands run
@@ -100,6 +98,24 @@ class RunningQueue:
         self.lock = threading.RLock()  # of the submissions
         self._running = threading.RLock()  # held by the thread whose run it is
         self._runner = 0  # the id of that thread
+
+    @property
+    def queues(self) -> Mapping[str, int]:
+        """Command queues per device name or kind."""
+        return self._recurring.queues
+
+    @queues.setter
+    def queues(self, queues: Mapping[str, int]) -> None:
+        self._recurring.queues = queues
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of the policy."""
+        return self._recurring.options
+
+    @options.setter
+    def options(self, options: Mapping[str, str]) -> None:
+        self._recurring.options = options
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from manycl.plan.movable import ENDINGS, SHORTEST, are_of_a_kind, is_in_order, m
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, as_ranges
+from manycl.plan.tuning import PLANNING
 
 FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
 """Seconds after which a demanded device is to be free, by its kind, and for other kinds: the most work that it has at a
@@ -116,8 +117,13 @@ def _may_leave(problem: Problem, share: Assignment, others: bool) -> bool:
     found, split = problem.machine.devices[device], problem.splits[node]
     if found.shortens:
         return is_in_order(launch, split.dimension)
-    fills = share.groups >= ENDINGS * least_groups(problem, node, device, split.groups)
-    return others and fills and problem.estimates.is_measured(node, device)
+    if not others or not problem.estimates.is_measured(node, device):
+        return False
+    if share.groups < ENDINGS * least_groups(problem, node, device, split.groups):
+        return False
+    alone, whole = (problem.range_seconds(node, device, count) for count in (1, share.groups))
+    beside = alone * share.groups / whole  # groups that run at a time: a packet's last ones take as long as so many
+    return ENDINGS * (beside - 1.0) <= PLANNING.gain * share.groups
 
 
 def in_packets(problem: Problem, plan: Plan) -> Plan:

@@ -46,10 +46,10 @@ NODES = 1 << 16
 
 class GraphCache:
     """The graphs of a queue that have run, by their signature and the places of their buffers. ``queues`` and
-    ``options``: as of :meth:`Session.run`."""
+    ``options``: as of :meth:`Session.run`, of the runs from now on."""
 
     def __init__(self, session: Session, queues: Mapping[str, int], options: Mapping[str, str]) -> None:
-        self._session, self._queues, self._options = session, queues, options
+        self._session, self.queues, self.options = session, queues, options
         self._known: OrderedDict[Hashable, RecurringGraph] = OrderedDict()
         self._varied: OrderedDict[Hashable, VariedGraph] = OrderedDict()
         self._nodes = 0
@@ -90,7 +90,7 @@ class GraphCache:
         found = signature(batch) if is_static and len(batch.nodes) <= NODES else None
         if found is None:
             graph = batch.with_results(self.results(read)).graph()
-            return session.run(graph, policy, queues=self._queues, options=self._options)
+            return session.run(graph, policy, queues=self.queues, options=self.options)
         keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy)
@@ -243,7 +243,7 @@ class GraphCache:
         self, batch: Batch, found: Signature, places: Iterable[int | tuple[ValidRegion, ...]], policy: str
     ) -> RecurringGraph:
         machine = self._session.devices.machine
-        alone = len(machine.devices) == 1 and queue_counts(machine, self._queues) == (1,)
+        alone = len(machine.devices) == 1 and queue_counts(machine, self.queues) == (1,)
         # with one device that computes in the host's memory, scalars decide nothing
         scalars = () if alone and machine.memories == 1 else found.deciding
         # which bytes the parts of a buffer have, their command graphs know
@@ -251,10 +251,11 @@ class GraphCache:
         if sent := self._session.buffers.sent:  # from where its contents came, others begin with the host's
             masks = tuple([HOST_BIT if key in sent else mask for key, mask in zip(found.keys, masks, strict=True)])
             sent.difference_update(found.keys)
-        kind = (policy, masks, found.structure, self._there[1], self._demanded)
+        settings = tuple(self.queues.items()), tuple(self.options.items())
+        kind = (policy, *settings, masks, found.structure, self._there[1], self._demanded)
         known = self._known.get((kind, scalars))
         if known is None:
-            how = self._session, len(batch.nodes), found, policy, self._queues, self._options
+            how = self._session, len(batch.nodes), found, policy, self.queues, self.options
             varied = self._of_kind(kind, partial(VariedGraph, *how, False)) if scalars else None
             if varied is not None and varied.is_first(scalars):
                 return varied

@@ -26,7 +26,7 @@ from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.lowering.steps import RANGE
-from manycl.utilities.kept import ENOUGH
+from manycl.utilities.kept import PLANS
 from manycl.utilities.unforeseen import told
 
 
@@ -50,7 +50,7 @@ class Models:
         self.links = ObservedLinks()
         self.history = self._store.history() if self._store is not None else History()
         # reading thousands of times out costs more than running again
-        self.unlearned: deque[MeasuredRun] = deque(maxlen=ENOUGH)
+        self.unlearned: deque[MeasuredRun] = deque(maxlen=PLANS)
         """Runs to learn from when something is planned."""
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)

@@ -127,7 +127,9 @@ class DeviceEstimates:
         # chunks run one after another where work-groups begin with dimension 0 fastest
         shortens = owner.shortens and owner.memory == HOST and is_in_order(launch, chunks.dimension)
         filled = 0.0
-        if not shortens:  # one group takes as long as all those that run beside it
+        if not shortens and owner.kind == "cpu":  # each thread runs one group at a time
+            filled = owner.compute_units
+        elif not shortens:  # one group takes as long as all those that run beside it
             filled = (self._problem.range_seconds(node, device, 1) - owner.launch_overhead) / each
         items = None if shortens else self._problem.estimates.first_slice(node, device)
         first = math.inf if items is None else max(items * total / math.prod(launch.global_size), filled)

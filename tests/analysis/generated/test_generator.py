@@ -94,8 +94,8 @@ def test_conflicts_and_changes_are_seen() -> None:
 
 def test_same_seed_gives_the_same_program_and_a_kernel_does_not_depend_on_the_others() -> None:
     one, again, fewer = generate(7, 6), generate(7, 6), generate(7, 2)
-    assert one == again
-    assert fewer.cases[0].launches == one.cases[0].launches
+    assert (one.text, repr(one.cases)) == (again.text, repr(again.cases))
+    assert repr(fewer.cases[0].launches) == repr(one.cases[0].launches)
     assert fewer.text in one.text
     assert generate(8, 2).text != fewer.text
 
