@@ -35,7 +35,7 @@ from manycl.run.lowering.steps import Lowered
 from manycl.run.session import models as models_module
 from manycl.run.session import session as session_module
 from manycl.run.session.session import Session
-from manycl.utilities.kept import ENOUGH
+from manycl.utilities.kept import PLANS
 from manycl.utilities.unforeseen import UnforeseenWarning
 from tests.run.chaos.test_state import launch, machine
 
@@ -203,18 +203,18 @@ def test_only_the_last_results_are_learned_from_and_a_defect_stops_nothing(
     x, graph = up(queue)
     session = queue.session
     plan = InOrder().plan(session.problem(graph))
-    results = [session.run(graph, plan) for _ in range(ENOUGH + 2)]
+    results = [session.run(graph, plan) for _ in range(PLANS + 2)]
     learned: list[Any] = []
     monkeypatch.setattr(session.models, "_learn_from", lambda result, machine: bool(learned.append(result)))
     session.devices.learn()
     assert learned == results[2:]
     session.devices.learn()
-    assert len(learned) == ENOUGH
+    assert len(learned) == PLANS
     session.run(graph, plan)
     session.models.forget()
     session.devices.learn()
-    assert len(learned) == ENOUGH
-    assert (x.get() == ENOUGH + 3).all()
+    assert len(learned) == PLANS
+    assert (x.get() == PLANS + 3).all()
 
 
 def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None:
