@@ -59,7 +59,8 @@ def _given() -> dict[str, tuple[Any, ...]]:
     chance = np.random.default_rng(0)
     a, out = chance.random(N, np.float32), np.zeros(N, np.float32)
     st, ed = (np.arange(N + 1) * 2).astype(np.int32), chance.integers(0, N, 2 * N).astype(np.int32)
-    front, seen = (chance.random(N) < 0.1).astype(np.uint8), np.zeros(N, np.uint8)
+    front = (chance.random(N) < 0.1).astype(np.uint8)
+    seen = front.copy()  # else the cost of a vertex of the front may change while others read it
     one = np.zeros(1, np.int32)
     return {
         "scatter": (chance.permutation(N).astype(np.int32), a, out, 50),
