@@ -84,20 +84,20 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
 
 
 def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run ranges of a launch on parts of its buffers, or why that cannot be done. Raises as
+    """Return the kernel with which ranges of a launch run on parts of its buffers, or why there is none. Raises as
     :func:`sub_kernel`."""
     found: SubKernel = _question(program, "windowed_kernel", kernel)
     return found
 
 
 def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run a kernel whose arguments begin within buffers, or why not. Raises as :func:`sub_kernel`."""
+    """Return the kernel for arguments that begin within buffers, or why there is none. Raises as :func:`sub_kernel`."""
     found: SubKernel = _question(program, "shifted_kernel", kernel)
     return found
 
 
 def guarded_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run a kernel only where an integer is set, or why not. Raises as :func:`sub_kernel`."""
+    """Return the kernel that runs only where an integer is set, or why there is none. Raises as :func:`sub_kernel`."""
     found: SubKernel = _question(program, "guarded_kernel", kernel)
     return found
 

@@ -95,7 +95,7 @@ class Conditions(Initialisers):
         self.continue_from(states)
 
     def note(self, states: list[ControlState]) -> None:
-        """Where control is now is one of the states."""
+        """Add where control is now to the states."""
         if self.path is not None:
             states.append(ControlState(self.path, self.env))
 

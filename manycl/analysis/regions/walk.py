@@ -27,7 +27,7 @@ class Extents:
 
 
 class Inputs:
-    """What has to be known for the expressions of a launch: variables of work-items and loops, by name, and contents of
+    """The inputs of the expressions of a launch: variables of work-items and loops, by name, and contents of
     arguments, by index, of those that have the same memory the first."""
 
     def __init__(self, regions: Regions) -> None:

@@ -52,7 +52,7 @@ class Expr:
 
     @property
     def summands(self) -> list[tuple[Expr, int]]:
-        """What it is the sum of beside a constant, with factors."""
+        """The summands of the expression beside a constant, each with its factor."""
         if self.op == "sum":
             return list(zip(self.args, self.terms, strict=True))
         return [] if self.op == "const" else [(self, 1)]
@@ -486,4 +486,4 @@ PLAIN: dict[str, Callable[..., Expr]] = {
     "or": either,
     "not": negate,
 }
-"""What makes expressions of other operations than arithmetic, by their ``op``."""
+"""The functions that make expressions of other operations than arithmetic, by their ``op``."""

@@ -92,8 +92,8 @@ class StagedPart(NamedTuple):
 
 
 def staged_part(target: End, source: End, rows: Sequence[Box], holds_up: bool = False) -> StagedPart | None:
-    """What a copy moves, where it is worth staging: from a chunk on where the driver's own path ``holds_up`` other
-    devices."""
+    """Return what a copy moves, where it is worth staging (else None): from a chunk on where the driver's own path
+    ``holds_up`` other devices."""
     is_upload = not isinstance(source.memory, cl.Buffer)
     least = min(STAGE_FROM, CHUNK) if holds_up else STAGE_FROM
     if len(rows) != 1 or rows[0].rows != 1 or rows[0].width < least:

@@ -23,8 +23,9 @@ JOULES = "joules"
 
 
 class Usage(NamedTuple):
-    """What the joules of a run depend on: ``seconds`` from its begin to its end; ``busy``: seconds in which a device
-    (its name) computed a kernel (its name); ``moved``: bytes from one memory to another one (their names)."""
+    """The use of a machine by a run, on which its joules depend: ``seconds`` from its begin to its end; ``busy``:
+    seconds in which a device (its name) computed a kernel (its name); ``moved``: bytes from one memory to another one
+    (their names)."""
 
     seconds: float
     busy: Mapping[tuple[str, str], float]

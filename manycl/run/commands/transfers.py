@@ -45,7 +45,7 @@ NOTHING = EndedTransfers()
 
 
 class Dependences:
-    """What a command of a ``device`` comes after: tokens of that device (``after``), and those of others that must be
+    """The dependences of a command of a ``device``: tokens of that device (``after``), and those of others that must be
     reported (``heard``). ``told``: the nodes of whose ends these tell."""
 
     __slots__ = ("after", "device", "heard", "told")

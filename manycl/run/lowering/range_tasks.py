@@ -57,12 +57,12 @@ class Drafted:
 
 
 class LoweringInput(NamedTuple):
-    """What range tasks are made of. ``plan``: None where devices are chosen during the run; ``directory``: its present
-    state counts. ``contents``: those of buffers as the run begins, which may decide what is read (None: the steps are
-    only foreseen); then launches that are divided by a promise which has not been checked are compared with their
-    ranges, too. ``limits``: the bytes of buffers that devices may hold at a time whose ranges work on windows;
-    ``shared``: as for :class:`windows.Windows`. ``passes``: the time tiles, whose ranges run in columns, one after
-    another. ``deep``: the launches that run in depth."""
+    """The input of lowering, of which range tasks are made. ``plan``: None where devices are chosen during the run;
+    ``directory``: its present state counts. ``contents``: those of buffers as the run begins, which may decide what
+    is read (None: the steps are only foreseen); then launches that are divided by a promise which has not been
+    checked are compared with their ranges, too. ``limits``: the bytes of buffers that devices may hold at a time
+    whose ranges work on windows; ``shared``: as for :class:`windows.Windows`. ``passes``: the time tiles, whose
+    ranges run in columns, one after another. ``deep``: the launches that run in depth."""
 
     problem: Problem
     plan: Plan | None

@@ -65,7 +65,7 @@ class Clustering:
     options = Options("clustering", _QUEUES, _RESIDENT)
     problem: Problem
     known: tuple[Graph, _Counts] | None = None
-    """What was found for ``queues=auto``, and of which graph."""
+    """The numbers of queues that were found for ``queues=auto``, and the graph that they are of."""
 
     def __init__(self, counts: _Counts | None = None) -> None:
         self._counts = counts
