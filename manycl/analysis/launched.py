@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -78,6 +78,8 @@ class LaunchFacts:
         """The answer to a question that needs isl, in this process. Raises whatever fails."""
         if question == "region":
             return self.regions.region(*arguments)
+        if question == "alike":
+            return self.regions.alike(*arguments)
         if question == "split":
             seen = None if self.launch.parameters else lambda sharers: self._counted.apart(sharers, *arguments)
             return split(self.regions, arguments[0], seen)
@@ -122,6 +124,8 @@ class LaunchFacts:
 
     def _unknown(self, question: str, reason: str, *arguments: Any) -> Any:
         """The answer of which nothing is certain but that it holds."""
+        if question == "alike":
+            return 0, 0, 0
         if question == "split":
             return Verdict(arguments[0], (reason,))
         if question == "repeat":
@@ -154,6 +158,21 @@ class LaunchFacts:
         found: Any = self.remote("several", tuple(missing)) if len(missing) > 1 else Unanswered("", again=False)
         if not isinstance(found, Unanswered):
             self._foreseen.update(zip(missing, found, strict=True))
+
+    def place(self, argument: int, kind: str, groups: GroupRange) -> tuple[Hashable, int] | None:
+        """Return what an exact region has in common with others that are known, and by how many bytes it is moved from
+        there; None where that is not known yet. Raises ValueError as :meth:`region`."""
+        place = self.regions.place(argument, kind, groups)
+        if place is None and (alike := self._found.get(("alike", argument, kind, groups.dimension))) is not None:
+            first, end, step = alike
+            if first <= groups.first and groups.end <= end:
+                return ("alike", argument, kind, groups.dimension, groups.count), groups.first * step
+        return place
+
+    def compare(self, argument: int, kind: str, dimension: int) -> None:
+        """Find out which groups' regions differ from others' by their place only, so that :meth:`place` knows it."""
+        if self.regions.boxed(argument, kind) is None and not self.summary.failure:
+            self._answer("alike", argument, kind, dimension)
 
     def quick_region(self, argument: int, kind: str) -> Footprint | None:
         """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""

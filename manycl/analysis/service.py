@@ -153,7 +153,8 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
         from manycl.analysis.regions.bounds import deciding
 
         try:
-            found = (_recalled(_decisions, program, (kernel,), lambda: deciding(symbolic(program, kernel), facts)),)
+            question = _key(program, kernel)
+            found = (_recalled(_decisions, question, lambda: deciding(symbolic(program, kernel), facts)),)
         except SourceError:
             found = (None,)
         except Exception as error:  # each launch is looked at for itself
@@ -163,9 +164,12 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
     return found[0]
 
 
-def _recalled(cache: DiskCache, program: ProgramFacts, about: tuple[object, ...], find: Callable[[], Value]) -> Value:
-    """Return what a cache has of a question about a program, else what is found now, which it then has."""
-    question = repr((sha256(program.tree).digest(), *about)).encode()
+def _key(program: ProgramFacts, *about: object) -> bytes:
+    return repr((sha256(program.tree).digest(), *about)).encode()
+
+
+def _recalled(cache: DiskCache, question: bytes, find: Callable[[], Value]) -> Value:
+    """Return what a cache has of a question, else what is found now, which it then has."""
     kept: Any = cache.recall(question)
     if kept is None:
         kept = (find(),)
@@ -222,14 +226,25 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
             if for_all is not None:
                 return for_all
 
-            def asked() -> object:
+            def asked(what: str, *arguments: object) -> Any:
                 answer = _answer(worker.LaunchQuestion(program.tree, facts, launch, what, arguments), LAUNCH_LIMIT)
                 if answer.failure:
                     raise LostError(_failed(answer, "the analysis"))
                 return answer.result
 
+            def question(what: str, *arguments: object) -> bytes:
+                return _key(program, kernel, launch.key, what, arguments)
+
             try:
-                return _recalled(_about_launches, program, (kernel, launch.key, what, arguments), asked)
+                if what != "several":
+                    return _recalled(_about_launches, question(what, *arguments), lambda: asked(what, *arguments))
+                several: Any = arguments  # each is kept for itself: others may be asked with it next time
+                known: dict[object, Any] = {one: _about_launches.recall(question(*one)) for one in several}
+                missing = [one for one in several if known[one] is None]
+                for one, answer in zip(missing, asked(what, *missing) if missing else (), strict=True):
+                    known[one] = (answer,)
+                    _about_launches.note(question(*one), known[one])
+                return [known[one][0] for one in several]
             except LostError as lost:
                 return Unanswered(f"{lost}", again=lost.outside)
 
@@ -284,7 +299,7 @@ def _widest(
     def found() -> tuple[KnownLaunch, KernelSummary] | None:
         return widest(launch, chosen, least, partial(interpret, _unit(program), kernel))
 
-    return _recalled(_about_launches, program, (kernel.name, launch.key, chosen, least), found)
+    return _recalled(_about_launches, _key(program, kernel.name, launch.key, chosen, least), found)
 
 
 def is_one_of_many(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> bool:
@@ -320,7 +335,7 @@ def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
 
         return enclosure(interpret_any(_unit(program), facts))
 
-    return _recalled(_enclosures, program, (kernel,), found)
+    return _recalled(_enclosures, _key(program, kernel), found)
 
 
 def oversized(program: ProgramFacts, kernel: str) -> tuple[str, int, str, int] | None:

@@ -173,7 +173,10 @@ class Queue(CollectingQueue):
         data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
         buffers = self.session.buffers
-        (buffers.copy_in if copy else buffers.borrow)(array.buffer.key, as_bytes(data))
+        if copy:
+            buffers.copy_in(array.buffer.key, as_bytes(data), self.first_reads)
+        else:
+            buffers.borrow(array.buffer.key, as_bytes(data))
         return array
 
     def from_dlpack(self, producer: Any, *, copy: bool = True, name: str = "") -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,11 @@ from manycl.api.running import RunningQueue
 from manycl.drivers.driver import Bytes
 from manycl.errors import ManyclError
 from manycl.graph.copies import Place
+from manycl.graph.graph import BufferKey
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.arrays import Array
+    from manycl.run.data.coherence import ValidRegion
     from manycl.run.engine.result import Result
     from manycl.run.streams.eager_stream import EagerStream
 
@@ -43,6 +46,12 @@ class WaitingQueue(RunningQueue):
             dropped = sum([array.buffer.nbytes for array in held if getrefcount(array) <= _ONLY_HERE])
         if 2 * dropped >= made:
             self.finish()
+
+    def first_reads(self, key: BufferKey) -> Sequence[ValidRegion]:
+        """Return the regions of a buffer that devices are expected to need first, with the masks of their memories;
+        empty: that is not known, or a run is under way."""
+        with self.lock:
+            return () if self._taken else self._recurring.first_reads(key)
 
     def catch_up(self) -> bool:
         """Run all that is enqueued and wait for it, as ``finish``, for callers that do not look at runs. Where a device

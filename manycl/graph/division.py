@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ from manycl.graph.versions.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.region import NOTHING, Box, Region, union
-from manycl.utilities.kept import MANY, Kept
+from manycl.units import PAGE
+from manycl.utilities.kept import FEW, MANY, Kept
 
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
@@ -255,7 +257,8 @@ class Division:
     def foresee(self, kinds: Collection[str], ranges: Collection[GroupRange]) -> None:
         """Find out together what some ranges of groups read, or write, for which :meth:`footprints` will be asked."""
         touching = [(i, kind) for kind in kinds for indices in self._touching[kind].values() for i in indices]
-        self.facts.foresee([(index, kind, groups) for index, kind in touching for groups in ranges])
+        wanted = [(*of, groups) for of in touching for groups in ranges if self._moved(*of, groups) is None]
+        self.facts.foresee(wanted)
 
     @cached_property
     def _touching(self) -> dict[str, dict[BufferKey, list[int]]]:
@@ -267,7 +270,10 @@ class Division:
     def expect(self, ranges: Sequence[GroupRange]) -> None:
         """Find out together what some ranges of groups do, for which :meth:`access` will be asked."""
         missing = [groups for groups in ranges if self._access.get(groups[1:]) is None]
-        (self if self._common is None else self._common[0]).foresee(("read", "write"), missing)
+        if self._common is None:
+            self.foresee(("read", "write"), missing)
+        else:
+            self._common[0].expect(missing)
 
     def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
         """What some groups do, by buffer."""
@@ -282,6 +288,30 @@ class Division:
             known = self._access.keep(groups[1:], found)
         return known
 
+    def widened(self, inner: GroupRange, groups: GroupRange) -> dict[BufferKey, Access]:
+        """Return what ``access`` of ``groups`` does, by what those ``inner`` among them and each of the few others do:
+        of single groups, nearly all do what another one does, moved."""
+        known = self._access.get(groups[1:])
+        if known is not None:
+            return known
+        if self._common is not None:
+            common, keys = self._common
+            return self._access.keep(groups[1:], {keys[k]: x for k, x in common.widened(inner, groups).items()})
+        outer = [*range(groups.first, inner.first), *range(inner.end, groups.end)]
+        if len(outer) > FEW:
+            return self.access(groups)
+        for kind, touching in self._touching.items() if outer else ():
+            for index in chain.from_iterable(touching.values()):
+                self.facts.compare(index, kind, self.dimension)
+        parts = [self.access(inner), *[self.access(self.range(group, 1)) for group in outer]]
+        found = {}
+        for key in parts[0]:
+            reads, writes = union([part[key].reads for part in parts]), union([part[key].writes for part in parts])
+            around = reads.filled
+            reads = around if (around - reads).nbytes < PAGE else reads  # so that it is cut nowhere for little
+            found[key] = Access(reads, writes, all(part[key].overwrites for part in parts))
+        return self._access.keep(groups[1:], found)
+
     def _of(self, key: BufferKey, groups: GroupRange) -> Access:
         writes = [self._around(index, "write", groups) for index in self._touching["write"][key]]
         reads = [self._around(index, "read", groups)[0] for index in self._touching["read"][key]]
@@ -290,16 +320,20 @@ class Division:
     def _around(self, index: int, kind: str, groups: GroupRange) -> tuple[Region, bool]:
         """What some groups read, or write, of the buffer that an argument is, as :meth:`Footprint.around`, and whether
         that is sure: nearly all ranges touch what others do, moved."""
-        place = self.facts.regions.place(index, kind, groups)
-        known = None if place is None else self._alike.get(place[0])
-        if place is not None and known is not None:
-            return known[0].moved(place[1]), known[1]
+        if (moved := self._moved(index, kind, groups)) is not None:
+            return moved
         found = self.facts.region(index, kind, groups)
         region, just = self._placed(index, found).around()
-        place = self.facts.regions.place(index, kind, groups)
+        place = self.facts.place(index, kind, groups)
         if place is not None:
             self._alike.keep(place[0], (region.moved(-place[1]), just and found.exact))
         return region, just and found.exact
+
+    def _moved(self, index: int, kind: str, groups: GroupRange) -> tuple[Region, bool] | None:
+        """Return the answer of ``_around`` where groups touch what others do, of which it is known, moved."""
+        place = self.facts.place(index, kind, groups)
+        known = None if place is None else self._alike.get(place[0])
+        return None if place is None or known is None else (known[0].moved(place[1]), known[1])
 
     def hull(self, groups: GroupRange) -> Mapping[BufferKey, Access] | None:
         """As :meth:`access`, with intervals around what is touched, where that is found out in no time; else None."""

@@ -362,11 +362,12 @@ def same_graph(one: Graph, other: Graph) -> bool:
         and one.predecessors == other.predecessors
         and one.components == other.components
         and one.buffers == other.buffers
-        and all(_same(a, b) for a, b in zip(one.nodes, other.nodes, strict=True))
+        and all(same_node(a, b) for a, b in zip(one.nodes, other.nodes, strict=True))
     )
 
 
-def _same(one: Node, other: Node) -> bool:
+def same_node(one: Node, other: Node) -> bool:
+    """Whether a node does what another one does, with the same buffers."""
     return one is other or (
         type(one) is type(other) is not HostTask  # (a host function may do something else)
         and all(getattr(one, name) == getattr(other, name) for name in _NAMES[type(one)])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from manycl.graph.graph import Argument, BufferArg, BufferKey, Graph, Node
+from manycl.graph.graph import Argument, BufferArg, BufferKey, Graph, Node, same_node
 
 N = TypeVar("N", bound=Node)
 
@@ -20,6 +20,20 @@ def renamed(graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
         raise ValueError("buffers that are exchanged have the same size")
     parts = frozenset(keys.get(key, key) for key in graph.parts)
     return replace(graph, nodes=tuple(renamed_node(node, keys) for node in graph.nodes), parts=parts)
+
+
+def keys_of(graph: Graph, other: Graph) -> dict[BufferKey, BufferKey] | None:
+    """Return by which buffers of another graph a graph's own may be replaced, so that both are the same; None: by
+    none, in the order of their first use."""
+    if [b.nbytes for b in graph.buffers.values()] != [b.nbytes for b in other.buffers.values()]:
+        return None
+    if (len(graph), graph.predecessors, graph.components) != (len(other), other.predecessors, other.components):
+        return None
+    keys = dict(zip(graph.buffers, other.buffers, strict=True))
+    same = {keys[key] for key in graph.parts} == other.parts and all(
+        same_node(renamed_node(a, keys), b) for a, b in zip(graph.nodes, other.nodes, strict=True)
+    )
+    return keys if same else None
 
 
 def renamed_node(node: N, keys: Mapping[BufferKey, BufferKey]) -> N:

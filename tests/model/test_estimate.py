@@ -322,8 +322,9 @@ def test_learning_compares_predictions_with_what_came() -> None:
     sizes = [6400 * i for i in range(1, 13)]
     for size in sizes:
         learn(history, graph(launch(size)), MACHINE, [(0, 0, linear(size) * (1.1 if size > 40000 else 1.0))])
-    here = history.on(kernel_key(launch(1)), identity(SLOW))
-    assert here is not None
+        here = history.on(kernel_key(launch(1)), identity(SLOW))
+        assert here is not None
+        here.models()  # as planning does: runs do not wait until models are fitted
     assert len(here.comparisons["prior"]) == 1
     assert len(here.comparisons["interpolation"]) == len(sizes) - 2
     error = here.error("interpolation")

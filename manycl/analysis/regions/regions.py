@@ -7,6 +7,7 @@ follow makes a relation larger, never smaller; it is then not *exact*, and says 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Any
@@ -17,7 +18,7 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.regions.bounds import Outside
 from manycl.analysis.regions.boxed import Linear, Pattern, RangeBoxes, linear_access, merged
-from manycl.analysis.regions.shapes import TooComplexError, boxes
+from manycl.analysis.regions.shapes import TooComplexError, boxes, moved_alike
 from manycl.analysis.summary import KernelSummary, MemoryAccess, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.affine import AffineBuilder, value
@@ -393,6 +394,16 @@ class Regions:
         if linear is None or vague is not None or self.widened(argument, kind):
             return None
         return linear.place(groups, self._nbytes(argument))
+
+    def alike(self, argument: int, kind: str, dimension: int) -> tuple[int, int, int]:
+        """Return the group along a dimension, and the one past the last, between which each group's exact region is
+        that of the one before, moved by a number of bytes, and this number; zeros: none."""
+        with suppress(TooComplexError):
+            if all(relation.exact for relation in self.relations(argument, kind)):
+                of = self.union(argument, kind, dimension), self.launch.groups(dimension), self.units[argument]
+                found: tuple[int, int, int] = self.limited(moved_alike, *of)
+                return found
+        return 0, 0, 0
 
     def _linear(self, argument: int, kind: str) -> tuple[RangeBoxes | None, str | None]:
         """The accesses of a kind to an argument, if all are linear, and why they are not exact (None: they are)."""

@@ -38,6 +38,26 @@ def bounds(elements: Any) -> tuple[int, int] | None:
     return ends
 
 
+def moved_alike(relation: Any, groups: int, unit: int) -> tuple[int, int, int]:
+    """Return a group, and one past another one, between which each group's elements are those of the one before, moved
+    by a number of bytes, and this number; zeros: none are. They are all of ``groups`` around the middle that are so.
+    ``unit``: bytes of an element."""
+
+    def within(low: int, high: int) -> Any:
+        return isl.Set.from_basic_set(_interval(low, high))
+
+    middle = groups // 2
+    here, there = (bounds(relation.intersect_domain(within(g, g)).range()) for g in (middle - 1, middle))
+    if groups < 2 or here is None or there is None:
+        return 0, 0, 0
+    step = there[0] - here[0]
+    back = isl.Map(f"{{ [g] -> [g + {step}] }}").reverse() if step >= 0 else isl.Map(f"{{ [g] -> [g + {-step}] }}")
+    moved = isl.Map("{ [g] -> [g + 1] }").apply_range(relation).apply_range(back)
+    wrong = relation.subtract(moved).union(moved.subtract(relation)).domain()
+    below, above = bounds(wrong.intersect(within(0, middle - 1))), bounds(wrong.intersect(within(middle, groups - 2)))
+    return 0 if below is None else below[1] + 1, groups if above is None else above[0] + 1, step * unit
+
+
 def _boxed(box: Box) -> Any:
     """A box as a set."""
     dims, low = [], box.offset

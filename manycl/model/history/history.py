@@ -193,10 +193,15 @@ class OnDevice:
         for model, comparison in stored.comparisons:
             self.compared(model, comparison)
 
+    @property
+    def are_fitted(self) -> bool:
+        """True if the models are fitted to what is known now."""
+        return self._changes <= self._fitted_to // _STALE
+
     def models(self) -> tuple[Regression | None, Interpolation | None]:
         """Return the models fitted to the launches; they are fitted anew when enough of these have changed to make a
         difference."""
-        if self._changes > (self._fitted_to // _STALE):
+        if not self.are_fitted:
             samples = sorted(Sample(t := product(s.global_size), t * s.f, r.typical) for s, r in self.launches.items())
             chosen = samples[:: -(-len(samples) // _FITTED)] if samples else []
             self._models = fit(chosen), interpolate((s.cost, s.seconds) for s in chosen)

@@ -59,7 +59,8 @@ def learn(
             if here is None or PRIOR not in here.comparisons:
                 predictor = predictor or Predictor(machine, history, graph.buffers)
                 _compare_guess(history, known[0], place, predictor.guess(launch, chosen, device), alone)
-            elif comparisons < MOST and known[1] not in here.series:
+            # fitting takes milliseconds: runs do not wait for it, planning asks for the models next time
+            elif comparisons < MOST and known[1] not in here.series and here.are_fitted:
                 comparisons += 1
                 predictor = predictor or Predictor(machine, history, graph.buffers)
                 for found in predictor.models(launch, chosen, device):

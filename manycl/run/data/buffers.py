@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from time import perf_counter
 
@@ -17,6 +17,7 @@ from manycl.run.data.host_memory import CallersMemory, copy_bytes, ram_bytes
 from manycl.run.recovery.health import examine
 from manycl.run.session.device_set import DeviceSet
 from manycl.utilities.interrupts import Uninterrupted
+from manycl.utilities.kept import ENOUGH
 
 
 class Buffers:
@@ -31,20 +32,19 @@ class Buffers:
         """Bytes of the largest buffer that any memory has room for."""
         self.reading = 0.0
         """Seconds that bringing bytes to the host between runs has taken."""
+        self.giving = 0.0
+        """Seconds that giving large buffers callers' contents has taken since the last run."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
         self._resting = self._memory.pool
         self._garbage: list[BufferKey] = []
-        self._copied: dict[BufferKey, CallersMemory] = {}  # whose contents buffers got
         self._has_locked = False  # whether a caller's array was page-locked since the last run
-        self.is_compared = False
-        """Whether ways to run the last graph were compared, or there is one only."""
         self.asked: set[BufferKey] = set()
         """Buffers of which the host has read all since the last run, large ones only: links take little for others."""
         self.brought: set[BufferKey] = set()
         """Results of the last planned run, which it has brought to the host."""
-        self.sent: set[BufferKey] = set()
-        """Buffers whose contents went straight to devices, and no graph has used them since."""
+        self.given: set[BufferKey] = set()
+        """Large buffers that have got a caller's contents, and no graph has used them since."""
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
         """Return a buffer with undefined contents, which the caller alone owns and has to ``leave``. ``on_host``: the
@@ -95,8 +95,7 @@ class Buffers:
         directory, memory = self._directory, self._memory
         if left := self._left[::-1]:
             del self._left[: len(left)]  # (more may have been left by now)
-            for whole in left if self._copied else ():
-                self._note_end(whole[0].key)
+            self.given.difference_update([whole[0].key for whole in left] if self.given else ())
             directory.forget(*[whole[0].key for whole in left])
             for whole in memory.rest(left):
                 memory.release(whole[0].key)
@@ -221,33 +220,26 @@ class Buffers:
                 directory.define_part(key, Region.span(low, high), size)
             return data[low:high]
 
-    def copy_in(self, key: BufferKey, data: Bytes) -> None:
-        """Make a copy of the caller's bytes the contents. Of large arrays, whose contents have ended in the same
-        devices' memories again and again, these get the copy at once, and the host none: it copies slower than links
-        do."""
+    def copy_in(self, key: BufferKey, data: Bytes, first_reads: Callable[[BufferKey], Sequence[ValidRegion]]) -> None:
+        """Make a copy of the caller's bytes the contents. Of large arrays that come again and again, the devices that
+        are expected to read it get the copy at once, and the host none: it copies slower than links do.
+        ``first_reads`` returns where they read it first, with the masks of their memories; empty: that is not known."""
         pages = None if self._is_all_on_host else self._memory.locks.callers(data)
-        if pages is not None:
-            if pages.latest is not None:
-                self._note_end(pages.latest)
-            pages.latest, self._copied[key] = key, pages
-            if pages.is_steady(self.is_compared) and self._send(key, data, pages):
-                return
-        copy_bytes(self.overwrite(key), data)
+        if pages is None:
+            copy_bytes(self.overwrite(key), data)
+            return
+        began = perf_counter()
+        pages.times += 1
+        where = first_reads(key) if pages.times > ENOUGH else ()
+        if not where or not self._send(key, data, pages, where):
+            copy_bytes(self.overwrite(key), data)
+        self.given.add(key)
+        self.giving += perf_counter() - began
 
-    def _note_end(self, key: BufferKey) -> None:
-        """Note where a buffer is valid that got a copy of a caller's array."""
-        self.sent.discard(key)
-        if (pages := self._copied.pop(key, None)) is not None:
-            directory = self._directory
-            parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
-            pages.latest = None
-            pages.end([(region, mask & ~HOST_BIT) for region, mask in parts])
-
-    def _send(self, key: BufferKey, data: Bytes, pages: CallersMemory) -> bool:
-        """Copy the caller's bytes to the memories where they ended before, if that can be done."""
-        memory, there = self._memory, {device.memory for device in self.devices.machine.devices}
-        masks = [mask for _, mask in pages.ended]
-        if not all(masks) or not all([places(mask) <= there for mask in masks]):  # noqa: C419
+    def _send(self, key: BufferKey, data: Bytes, pages: CallersMemory, where: Sequence[ValidRegion]) -> bool:
+        """Copy the caller's bytes to the memories that read them first, if that can be done."""
+        memory, there = self._memory, {device.memory for device in self.devices.machine.devices} - {HOST}
+        if not all([places(mask) <= there for _, mask in where]):  # noqa: C419
             return False
         self.devices.check_open()
         with self.devices.lock, Uninterrupted():
@@ -259,14 +251,13 @@ class Buffers:
                 return False
             memory.borrow(key, data)
             try:
-                parts = [(m, region) for region, mask in pages.ended for m in places(mask)]
+                parts = [(m, region) for region, mask in where for m in places(mask)]
                 self.devices.backend.move(key, parts, sends=True)
             except RunError:  # there is no room, say
                 return False
             finally:
                 memory.borrow(key, None)
-            self._directory.define_parts(key, pages.ended)
-            self.sent.add(key)
+            self._directory.define_parts(key, where)
             return True
 
     def borrow(self, key: BufferKey, data: Bytes) -> None:

@@ -28,23 +28,16 @@ import numpy as np
 from manycl.drivers.addresses import address_of, aligned
 from manycl.drivers.driver import Bytes, Driver, DriverError, End
 from manycl.drivers.shared import shared_memory
-from manycl.graph.graph import BufferKey
 from manycl.model.transfer import CHUNK, LARGE
-from manycl.region import Region
 from manycl.run.data.pool import IDLE, Pool, size_class
 from manycl.units import PAGE
-from manycl.utilities.kept import ENOUGH, FEW
+from manycl.utilities.kept import FEW
 
 _UP, _DOWN, _SMALL, _CALLERS = 0.5, 1.5, 4.0, 1.01
 """The part of host memory that has to be moved before it is locked: up, for much of it; down, for much of it (it may
 have never been touched); for little; for a caller's, which may be gone after the first time."""
-_OFTEN = (
-    3 * ENOUGH
-)  # times that contents end in the same memories, before that counts; where ways were compared, ENOUGH
 _LOCKED = 4  # at most 1 / _LOCKED of the host's memory is locked
 _COPY_THREADS = 16  # one thread copies 12.7 GB/s, eight 33 to 40, sixteen 49 (measured beside H200s)
-Ended = Sequence[tuple[Region, int]]
-"""Regions of a buffer, with the masks of the memories where each is valid."""
 HostBytes = Callable[[int], Bytes]
 """A function that makes uninitialised host memory of so many bytes, which starts on a page. Raises MemoryError."""
 
@@ -115,27 +108,14 @@ class HostMemory:
 
 
 class CallersMemory(HostMemory):
-    """Pages of a caller's array. ``latest``: the buffer that got a copy of its contents last; ``ended``: where such
-    contents were valid in the end, and ``times``: how often there as the time before."""
+    """Pages of a caller's array. ``times``: how often buffers have got its contents."""
 
-    __slots__ = ("ended", "latest", "times")
+    __slots__ = ("times",)
     is_callers = True
 
     def __init__(self, data: Bytes) -> None:
         super().__init__(data)
-        self.latest: BufferKey | None = None
-        self.ended: Ended = ()
         self.times = 0
-
-    def is_steady(self, is_compared: bool) -> bool:
-        """Return whether contents have ended in the same memories again and again. ``is_compared``: ways to run the
-        last graph were compared, so the next one runs as it did."""
-        return self.times >= (ENOUGH if is_compared else _OFTEN)
-
-    def end(self, ended: Ended) -> None:
-        """Note where a buffer was valid in the end that had got a copy of the contents."""
-        self.times = self.times + 1 if ended == self.ended else 0
-        self.ended = ended
 
 
 _ALONE = HostMemory(np.empty(2, np.uint8)[1:]).references()
@@ -261,17 +241,23 @@ class Results:
             memory = self._come_back(capacity) or self._lend(nbytes, capacity)
             return End(memory.data[:nbytes], 0, bool(memory.pins))
 
-    def exchange(self, memory: HostMemory, nbytes: int) -> HostMemory | None:
-        """Lend memory that has a result of so many bytes already, and return memory that is free for it; None where it
-        has another capacity. Raises what allocating raises."""
-        capacity = size_class(nbytes)
-        if len(memory.data) != capacity:
-            return None
+    def adopt(self, memory: HostMemory) -> None:
+        """Lend memory that a buffer had, and that has a result already."""
+        nbytes = len(memory.data)
         with self._lock:
-            other = self._come_back(capacity) or self._lend(nbytes, capacity)
-            if other in self._lent:
-                self._lent[self._lent.index(other)] = memory
-            return other
+            self._pool.joined(nbytes)
+            self._keep(memory, nbytes)
+
+    def leave(self, capacity: int) -> HostMemory | None:
+        """Return free memory of that capacity, which a buffer has from now on; None where there is none."""
+        with self._lock:
+            memory = self._come_back(capacity)
+            if memory is not None:
+                self._lent.remove(memory)
+            else:
+                memory = self._pool.made(capacity)
+            self._pool.dropped(capacity, 0 if memory is None else capacity)
+            return memory
 
     def _lend(self, nbytes: int, capacity: int) -> HostMemory:
         pool = self._pool
@@ -285,12 +271,16 @@ class Results:
                 raise
         else:
             self._locks.lock(memory)
+        self._keep(memory, nbytes)
+        return memory
+
+    def _keep(self, memory: HostMemory, nbytes: int) -> None:
+        """Note memory that is lent, to get it back."""
         if len(self._lent) < FEW:
             self._lent.append(memory)
         else:
-            pool.dropped(nbytes, capacity)
+            self._pool.dropped(nbytes, len(memory.data))
             self._locks.unlock(memory)
-        return memory
 
     def tick(self) -> None:
         """Begin a run: free memory that is unused and has not been asked for in a long time."""

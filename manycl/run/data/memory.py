@@ -302,18 +302,24 @@ class Memory:
         return self.host(key)
 
     def given_away(self, key: BufferKey) -> Bytes | None:
-        """Return the host's copy of a buffer for a caller to keep: the buffer gets other memory, without contents. None
-        where something else refers to the copy. Raises what allocating raises."""
+        """Return the host's copy of a buffer for a caller to keep: the buffer has none then. None where something else
+        refers to the copy."""
         stored = self._stored[key]
         is_held = any(held.is_hosts and key in held.buffers for held in self._devices)
         with self._lock:
             host = stored.host
-            if host is None or stored.borrowed is not None or is_held or self.guarded or not stored.is_alone:
+            is_free = not is_held and not self.guarded and stored.is_alone
+            if (
+                host is None
+                or stored.borrowed is not None
+                or not is_free
+                or len(host.data) != size_class(stored.nbytes)
+            ):
                 return None
-            other = self.results.exchange(host, stored.nbytes)
-            if other is not None:
-                stored.put(other)
-            return None if other is None else host.data[: stored.nbytes]
+            given = host.data[: stored.nbytes]
+            self.results.adopt(host)
+            stored.host = stored.data = None
+            return given
 
     def on_host(self, value: BufferArg) -> Bytes:
         """Return the part of the host's copy that an argument names."""
@@ -369,7 +375,9 @@ class Memory:
                 stored.host = HostMemory(self.new_bytes(nbytes + 2 * PAGE))
                 stored.data = red_zones.around(stored.host.data)
             else:
-                stored.put(HostMemory(self.new_bytes(stored.capacity or nbytes)))
+                capacity = stored.capacity or nbytes
+                found = self.results.leave(capacity) if nbytes >= LARGE else None
+                stored.put(found or HostMemory(self.new_bytes(capacity)))
             assert stored.data is not None
             return stored.data
         except (MemoryError, ValueError):  # ValueError: more bytes than an array can have

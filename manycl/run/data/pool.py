@@ -74,6 +74,13 @@ class Pool(Generic[Item]):
             self.most = max(self.most, self._wanted)
             return self._taken(nbytes)
 
+    def joined(self, capacity: int) -> None:
+        """Count a new user, with memory of its own."""
+        with self._lock:
+            self._wanted += capacity
+            self.used += capacity
+            self.most = max(self.most, self._wanted)
+
     def dropped(self, nbytes: int, capacity: int) -> None:
         """Count a user less whose memory (``capacity`` bytes, or 0) does not come to the pool."""
         with self._lock:

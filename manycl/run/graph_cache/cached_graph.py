@@ -7,7 +7,7 @@ A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recogn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from time import perf_counter
 
@@ -22,7 +22,7 @@ from manycl.plan.policies import own_name
 from manycl.plan.policy import Policy, find, learns
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.flow_control import at_once
-from manycl.run.data.coherence import Directory
+from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.asking_policies import asked
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
@@ -31,6 +31,7 @@ from manycl.run.graph_cache.autotuner import PLANNED_RUNS, TRIAL_SHARE, Autotune
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.kept_commands import KeptCommands, KeptShares
 from manycl.run.graph_cache.learners import Learners, told
+from manycl.run.lowering.steps import first_reads
 from manycl.run.session.problem_builder import RunRequest
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_rule import gains_nothing
@@ -73,6 +74,8 @@ class CachedGraph:
         self.budget = TrialBudget()
         self._arranged: dict[tuple[tuple[BufferKey, BufferKey], ...], tuple[CachedGraph, Graph, Signature]] = {}
         self.interest, self.is_looked_at = Interest(), False
+        self.given: Set[BufferKey] = frozenset()
+        """Large buffers that had got a caller's contents before the last run."""
         self._devices = session.devices.events.version
         self._there = session.devices.present, session.devices.demanded
         self._was_other = False  # whether the last run was of a plan that is compared with the kept one
@@ -255,7 +258,18 @@ class CachedGraph:
         self._is_asked_ahead, tuner = True, self._tuner
         wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival)
         # (not to ``self``: a session that is dropped ends its planning)
-        self.session.plan_ahead(graph, wanted, directory(), partial(setattr, tuner, "ahead"))
+        self.session.plan_ahead(graph, wanted, directory(), self.given, partial(setattr, tuner, "ahead"))
+
+    def first_reads(self, key: BufferKey) -> Sequence[ValidRegion]:
+        """Return the regions of a buffer that devices are expected to need first where a plan runs next, with the
+        masks of their memories; empty: that is not known."""
+        tuner, former = self._tuner, self._tuner.fallback
+        plan = tuner.plan or tuner.ahead or (former and former.plan)
+        if plan is None:
+            return ()
+        played = [c.script.lowered for c in self._commands if isinstance(c, KeptCommands) and c.plan is plan]
+        found = (first_reads(of, self.session.machine).get(key) for of in (*played, *self.session.data.steps.of(plan)))
+        return next(filter(None, found), ())
 
     def fallback(self, graph: Graph) -> Fallback | None:
         """Return the fastest plan so far, if another one is tried."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from manycl.machine import HOST_BIT, DeviceIndex, queue_counts
 from manycl.model.transfer import LARGE
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
+from manycl.region import NOTHING
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.engine.divisions import MEASURED
 from manycl.run.engine.result import Result
@@ -65,7 +66,9 @@ class GraphCache:
         self._policy = ""  # of the last graph
         self._there = Facts()[2:9]  # what is known of these
         self._foreseen: Decision | None = None  # what was decided ahead of time
-        self._unread: tuple[float, float] | None = None  # seconds of the last planned run, and of all reads before
+        # seconds of the last planned run, of all reads before, and of giving its buffers their contents
+        self._unread: tuple[float, float, float] | None = None
+        self._is_decided = False  # whether it is decided how the commands run that come now
 
     def results(self, read: Iterable[Place | None]) -> tuple[BufferKey, ...]:
         """Return the buffers that count as results of a graph behind which the host reads some bytes: large ones of
@@ -80,7 +83,7 @@ class GraphCache:
         if self._unread is not None:
             self._note_last(*self._unread)
         self._note_read()
-        session, self._policy = self._session, policy
+        session, self._policy, self._is_decided = self._session, policy, False
         if self._version != self._events.version:
             self._look_around()
         self._expected = None
@@ -94,6 +97,7 @@ class GraphCache:
         keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy)
+        known.given = self._used(found.keys)
         if known.may_be_read:
             batch = known.with_results(batch, found, lambda: self.results(read))
         result = known.run_batch(batch, found)
@@ -103,17 +107,33 @@ class GraphCache:
         return result
 
     def took(self, seconds: float) -> None:
-        """Note the seconds of the last ``run``, from the first call that enqueued a part of it. What reading its
-        results takes is added (eager runs read theirs before they end)."""
-        self._unread = seconds, self._session.buffers.reading
+        """Note the seconds of the last ``run``, from the first call that enqueued a part of it. What giving buffers
+        their contents, and reading its results takes is added (eager runs read theirs before they end)."""
+        giving = self._giving()
+        self._unread = seconds + giving, self._session.buffers.reading, giving
 
-    def _note_last(self, seconds: float, before: float) -> None:
-        """Note the last planned run, whose results have been read by now. ``before``: seconds of all earlier reads."""
+    def _giving(self) -> float:
+        """Return the seconds that giving buffers callers' contents has taken since this was asked last."""
+        buffers = self._session.buffers
+        giving, buffers.giving = buffers.giving, 0.0
+        return giving
+
+    def _used(self, keys: Collection[BufferKey]) -> frozenset[BufferKey]:
+        """Return those buffers that have got a caller's contents, as a graph uses them."""
+        given = self._session.buffers.given
+        used = frozenset(given.intersection(keys) if given else ())
+        given.difference_update(used)
+        return used
+
+    def _note_last(self, seconds: float, before: float, giving: float) -> None:
+        """Note the last planned run, whose results have been read by now. ``before``: seconds of all earlier reads;
+        ``giving``: of giving its buffers their contents."""
         self._unread = None
         reading, known = self._session.buffers.reading - before, self._expected
         seconds += reading
         if known is not None:
             is_new = not known.runs
+            known.ran = known.ran and known.ran + giving
             known.took(seconds)
             is_worth = self._demanded or not gains_nothing(seconds)
             if is_worth and not is_new and not known.is_looked_at:  # a new one had code and memory to make
@@ -132,6 +152,7 @@ class GraphCache:
         if self._unread is not None:
             self._note_last(*self._unread)
         (foreseen, self._foreseen), decided, session = (self._foreseen, None), self._decided, self._session
+        self._is_decided = True
         if self._seen != policy or self._version != self._events.version:
             self._seen = policy
             self._look_around()
@@ -157,9 +178,24 @@ class GraphCache:
                 known.examine()
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
             known.obey(self._decided)
-        is_compared = self._decided.is_compared or (known is not None and known.plan is not None)
-        session.buffers.is_compared = self._decided.lasts or (is_compared and not self._decided.is_trial)
         return self._decided
+
+    def first_reads(self, key: BufferKey) -> Sequence[ValidRegion]:
+        """Return the regions of a buffer that devices are expected to need first, with the masks of their memories;
+        empty: that is not known. How the next commands run is decided now, if the graph is known that comes next."""
+        if self._version != self._events.version:
+            return ()
+        if self._unread is not None:
+            self._note_last(*self._unread)
+        known = self._last.then() if self._last is not None and self._last.then is not None else None
+        if known is not None and not self._is_decided:
+            self._foreseen = self.next(self._seen)
+        decided = self._decided
+        if decided is None or decided.device is None:
+            return known.first_reads(key) if known is not None else ()
+        is_expected = known is not None or decided.lasts
+        memory = self._session.machine.devices[decided.device].memory
+        return (ValidRegion(NOTHING, 1 << memory),) if is_expected else ()
 
     def _is_repeated(self, within: float) -> bool:
         """Return whether the graph that was expected came, and took no longer than that."""
@@ -203,6 +239,8 @@ class GraphCache:
             self._note_last(*self._unread)
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
+        self._is_decided = False
+        seconds += self._giving()
         self._note_read()
         self._policy, known = policy, self._expected
         is_other = known is None or not known.is_like(run.given)
@@ -213,6 +251,7 @@ class GraphCache:
                 known = self._find(run.enqueued, found, places, policy)
                 known.ran_on = found.keys
         if known is not None:
+            known.given = self._used(run.found)
             if is_new := not known.runs:
                 self._fresh = (*self._fresh, (seconds, known.nodes))[-ENOUGH:]
             known.ran_eagerly(run, seconds)
@@ -248,9 +287,8 @@ class GraphCache:
         scalars = () if alone and machine.memories == 1 else found.deciding
         # which bytes the parts of a buffer have, their command graphs know
         masks = tuple([place if isinstance(place, int) else [*zip(*place, strict=True)][1] for place in places])
-        if sent := self._session.buffers.sent:  # from where its contents came, others begin with the host's
-            masks = tuple([HOST_BIT if key in sent else mask for key, mask in zip(found.keys, masks, strict=True)])
-            sent.difference_update(found.keys)
+        if given := self._session.buffers.given:  # wherever these are, the host has given them their contents
+            masks = tuple([HOST_BIT if key in given else mask for key, mask in zip(found.keys, masks, strict=True)])
         settings = tuple(self.queues.items()), tuple(self.options.items())
         kind = (policy, *settings, masks, found.structure, self._there[1], self._demanded)
         known = self._known.get((kind, scalars))

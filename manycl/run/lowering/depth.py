@@ -247,7 +247,8 @@ class _Segment:
 
     def _accessed(self, kind: _LaunchKind, groups: GroupRange) -> dict[BufferKey, Access] | None:
         """Return what a range does to the buffers that launches write; None where it may leave some as it was."""
-        found = {key: x for key, x in kind.division.access(groups).items() if key in self.written}
+        inner = next(mine for mine in kind.ranges.values() if groups.first <= mine.first and mine.end <= groups.end)
+        found = {key: x for key, x in kind.division.widened(inner, groups).items() if key in self.written}
         if not all(x.overwrites or not x.writes for x in found.values()):
             return None
         return {k: Access(self._filled(k, x.reads), self._around(k, x.writes), True) for k, x in found.items()}

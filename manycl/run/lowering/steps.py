@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Piece, Window
 from manycl.graph.reduction import Promised
+from manycl.graph.rename import renamed_node
 from manycl.group_range import RangeParts
-from manycl.machine import HOST_BIT, DeviceIndex
+from manycl.machine import HOST_BIT, DeviceIndex, Machine
 from manycl.plan.plan import Plan
 from manycl.plan.rescheduling import Extent
-from manycl.region import Region
+from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory, Lies, ValidRegion, lie_in
 from manycl.run.data.contents import LookedAt
 
@@ -183,6 +184,8 @@ class Lowered:
     """The contents by which they were made."""
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """The results of ``Directory.close`` when this ran before."""
+    reads: dict[BufferKey, tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False, repr=False)
+    """The answer of :func:`first_reads`, once it was asked for."""
     lies: Lies = field(default_factory=dict, compare=False, repr=False)
     """The parts in which pieces lay when this ran before."""
 
@@ -211,6 +214,26 @@ class Lowered:
         step = self.step(token)
         return Extent(step.node, not step.role, step.groups if step.role == RANGE else 0)
 
+    def on(self, keys: Mapping[BufferKey, BufferKey], buffers: Mapping[BufferKey, Buffer]) -> Lowered | None:
+        """Return the steps on buffers ``keys[b]``, of the same sizes, instead of b; ``buffers``: these by key. None
+        where the steps depend on more than that. Both have the same pieces and temporary buffers."""
+        if all(keys[key] == key for key in keys):
+            return self
+        if self.chunks or self.promised or self.looked_at or self.room is not None:
+            return None
+        nodes = {id(node): renamed_node(node, keys) for node in self.graph.nodes}
+        made: dict[BufferKey, Buffer] = {}
+        for key, buffer in self.graph.buffers.items():
+            if isinstance(buffer, Piece):
+                made[key] = replace(buffer, whole=keys.get(buffer.whole, buffer.whole))
+            else:
+                made[keys.get(key, key)] = buffers.get(keys.get(key, key), buffer)
+        parts = frozenset(keys.get(key, key) for key in self.graph.parts)
+        graph = replace(self.graph, nodes=tuple([nodes[id(n)] for n in self.graph.nodes]), buffers=made, parts=parts)
+        cut = {keys.get(key, key): pieces for key, pieces in self.cut.items()}
+        state = {keys.get(key, key): found for key, found in self.state.items()}
+        return replace(self, graph=graph, cut=cut, state=state, joined={}, lies={}, reads={})
+
     def fits(self, directory: Directory) -> bool:
         """Return whether the steps would be the same in the directory's present state."""
         if self.promised and not all(promise.is_current for promise in self.promised):
@@ -229,6 +252,27 @@ class Lowered:
             elif parts and lie_in(parts, key, self.cut[key], self.lies) is None:
                 return False
         return True
+
+
+def first_reads(lowered: Lowered, machine: Machine) -> Mapping[BufferKey, tuple[ValidRegion, ...]]:
+    """Return, by buffer, the regions that devices need before a step has written them, with the masks of the devices'
+    memories. What no device needs is among the bytes that the first one needs."""
+    found = lowered.reads
+    if found or lowered.plan is None:
+        return found
+    memory = {a.node: machine.devices[a.device].memory for a in lowered.plan.assignments if a.device >= 0}
+    masks, written = dict[BufferKey, int](), set[BufferKey]()
+    for step, task in enumerate(lowered.graph.nodes):
+        for key in {*task.reads, *task.writes} - written if step in memory else ():
+            if key in task.reads or key not in task.overwrites:
+                masks[key] = masks.get(key, 0) | 1 << memory[step]
+        written.update(task.writes)
+    found.update({key: (ValidRegion(NOTHING, mask),) for key, mask in masks.items()})
+    for buffer, pieces in lowered.cut.items():
+        first = next((masks[piece] for piece in pieces if piece in masks), None)
+        if first is not None:
+            found[buffer] = tuple([ValidRegion(region, masks.get(piece, first)) for piece, region in pieces.items()])
+    return found
 
 
 def state_of(

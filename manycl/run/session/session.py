@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -244,15 +244,23 @@ class Session:
             return result
 
     def plan_ahead(
-        self, graph: Graph, wanted: RunRequest, directory: Directory, then: Callable[[Plan | None], None]
+        self,
+        graph: Graph,
+        wanted: RunRequest,
+        directory: Directory,
+        given: Set[BufferKey],
+        then: Callable[[Plan | None], None],
     ) -> None:
-        """Plan a graph in the background, for buffers that are valid where ``directory`` says, which is not changed any
-        more. ``then`` gets the plan (None: there is none), in another thread."""
+        """Plan a graph in the background, for buffers that are valid where ``directory`` says, which nobody else
+        changes any more, but those ``given`` get their contents from the host before each run. ``then`` gets the plan
+        (None: there is none), in another thread."""
         data = copy(self.data)
         data.directory = directory
+        for key in given:
+            directory.define(key)
         with self.devices.lock:
             problem, chosen, _ = asked(self.devices, data, graph, wanted)
-        self.models.looking.plan(problem, chosen, partial(_prepare_ahead, self.devices, data, problem), then)
+        self.models.looking.plan(problem, chosen, partial(_prepare_ahead, self.devices, data, problem, given), then)
 
     def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph again by ``play``. Return None where the devices' events have another ``version``, or where
@@ -345,10 +353,10 @@ class Session:
         self.devices.use(playback.queues)
 
 
-def _prepare_ahead(devices: DeviceSet, data: SessionData, problem: Problem, plan: Plan) -> None:
+def _prepare_ahead(devices: DeviceSet, data: SessionData, problem: Problem, given: Set[BufferKey], plan: Plan) -> None:
     """Make the steps of a plan that is yet to run, and build their kernels, so that its first run need not. Raises what
     lowering and building raise."""
-    lowered = data.steps.lower_ahead(problem, plan, data.directory)
+    lowered = data.steps.lower_ahead(problem, plan, data.directory, given)
     if lowered is not None and lowered.plan is not None:
         for a in lowered.plan.assignments:
             task = lowered.graph.nodes[a.node]
