@@ -216,7 +216,10 @@ class Runtime:
                     staged = self.queue.empty(len(data), np.uint8, name="written")
                     copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)
                     return self.queue.copy(array, staged, byte_count=len(data), dst_offset=offset, name="write")
-            copy_bytes(self.session.buffers.overwrite(key, low, len(data)), data)
+            if len(data) == array.buffer.nbytes:
+                self.session.buffers.copy_in(key, data, self.queue.first_reads)
+            else:
+                copy_bytes(self.session.buffers.overwrite(key, low, len(data)), data)
             return None
 
     def common(self, array: Array, offset: int, nbytes: int, *, reads: bool, writes: bool) -> Bytes | None:
