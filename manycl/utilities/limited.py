@@ -11,6 +11,7 @@ import errno
 import importlib.util
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -62,6 +63,7 @@ def run(
             put, out, told = (files.enter_context(open(os.memfd_create("manycl"), "r+b")) for _ in range(3))
             put.write(given)
             put.seek(0)
+            ending, held = (files.enter_context(open(end, "rb", 0)) for end in os.pipe())
             process = subprocess.Popen(
                 command,
                 stdin=put,
@@ -69,6 +71,7 @@ def run(
                 stderr=told,
                 cwd=folder,
                 start_new_session=True,
+                pass_fds=(held.fileno(),),
                 env=flags.inherited(without=_STEERING) | {"LC_ALL": "C"},
             )
         except (OSError, ValueError) as error:
@@ -77,7 +80,8 @@ def run(
             return Finished(f"it cannot be started: {why}", b"", "")
         try:
             _limit(process.pid, computing, output)
-            stands = not _ended(process)
+            held.close()
+            stands = not _ended(process, ending.fileno())
         finally:
             if process.poll() is None:
                 with contextlib.suppress(OSError):
@@ -94,12 +98,14 @@ _STEERING = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "CCC_OV
 """What steers compilers from outside is left out: the same text gives the same object."""
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Wait until a program has ended; False: it stands still."""
-    before = ""
+def _ended(process: subprocess.Popen[bytes], ending: int) -> bool:
+    """Wait until a program has ended; False: it stands still. ``ending``: the end of a pipe whose other end it holds:
+    to wait for a process with a limit of time is to look every 50 ms."""
+    before, looking = "", select.poll()
+    looking.register(ending, 0)  # hanging up is always told
     while True:
         try:
-            process.wait(PATIENCE)
+            process.wait(PATIENCE if looking.poll(PATIENCE * 1000) else 0)
             return True
         except subprocess.TimeoutExpired:
             try:

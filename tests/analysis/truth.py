@@ -29,6 +29,8 @@ OCLGRIND, POCL = "Oclgrind", "Portable"
 UNOPTIMISED = {OCLGRIND: ("-cl-opt-disable",), POCL: ("-cl-opt-disable",)}
 SENTINELS = 3
 PROGRAMS_KEPT = 16  # a program that Oclgrind has built takes up to some megabytes; cases come one after another
+_KERNEL = re.compile(r"^kernel void (\w+)\((?:.*\}\n|.*\n(?:(?!\}).*\n)*\}.*\n)", re.M)
+_WORD = re.compile(r"\w+")
 _QUERIES = re.compile(r"\bget_(group_id|num_groups|global_size|global_offset)\b")
 
 Contents = dict[int, np.ndarray]
@@ -90,10 +92,9 @@ def _asks(source: str) -> bool:
 def _alone(source: str, name: str) -> str:
     """A text without the other kernels of a file of the corpus, whose compilation takes longer than most runs; all of
     it where one of them is mentioned."""
-    other = rf"^kernel void (?!{name}\()(\w+)\((?:.*\}}\n|.*\n(?:(?!\}}).*\n)*\}}.*\n)"
-    rest = re.sub(other, "", source, flags=re.M)
-    names = re.findall(other, source, re.M)
-    return source if names and re.search(rf"\b({'|'.join(names)})\b", rest) else rest
+    others = {found[1] for found in _KERNEL.finditer(source)} - {name}
+    rest = _KERNEL.sub(lambda found: found[0] if found[1] == name else "", source)
+    return rest if others.isdisjoint(_WORD.findall(rest)) else source
 
 
 def kernel(case: Case, launch: Launch, name: str, whole: bool) -> Any:

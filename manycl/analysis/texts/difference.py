@@ -34,41 +34,32 @@ _INTEGERS = ("int", "uint", "long", "ulong")  # what OpenCL C has atomics for
 _COPY = """\
 kernel void @K(global uchar *dst, global const uchar *src, global const uchar *old, ulong begin, ulong bytes@A) {
     ulong first = (ulong)get_global_id(0) * 16;
-    if (first >= bytes) return;
+    if (first >= bytes@C) return;
     ulong left = bytes - first;
     first += begin;
     dst += first; src += first; old += first;
-    bool aligned = (((size_t)dst | (size_t)src | (size_t)old) & 15) == 0;
-    @V d, s, o;
-    uchar rest[3][16];
-    if (left >= 16 && aligned) {
-        s = *(global const @V *)src; o = *(global const @V *)old;
+    if (left >= 16) {
+        bool aligned = (((size_t)dst | (size_t)src | (size_t)old) & 15) == 0;
+        @V s = aligned ? *(global const @V *)src : as_@V(vload16(0, src));
+        @V o = aligned ? *(global const @V *)old : as_@V(vload16(0, old));
         if (!any(s != o)) return;
-        d = *(global @V *)dst;
-    } else if (left >= 16) {
-        d = as_@V(vload16(0, dst)); s = as_@V(vload16(0, src)); o = as_@V(vload16(0, old));
-    } else {
-        for (uint k = 0; k < 16; k++) {
-            rest[0][k] = k < left ? dst[k] : 0; rest[1][k] = k < left ? src[k] : 0; rest[2][k] = k < left ? old[k] : 0;
-        }
-        d = as_@V(vload16(0, rest[0])); s = as_@V(vload16(0, rest[1])); o = as_@V(vload16(0, rest[2]));
+        @V d = aligned ? *(global @V *)dst : as_@V(vload16(0, dst));
+@T        d = s != o ? s : d;
+        if (aligned) *(global @V *)dst = d;
+        else vstore16(as_uchar16(d), 0, dst);
+        return;
     }
-@C    d = s != o ? s : d;
-    if (left >= 16 && aligned) *(global @V *)dst = d;
-    else if (left >= 16) vstore16(as_uchar16(d), 0, dst);
-    else {
-        vstore16(as_uchar16(d), 0, rest[0]);
-        for (uint k = 0; k < left; k++) dst[k] = rest[0][k];
+    for (uint k = 0; k < left; k++) {
+        bool differs = false;
+        for (uint j = k - k % @S; j < k - k % @S + @S && j < left; j++) differs |= src[j] != old[j];
+@U        if (differs) dst[k] = src[k];
     }
 }
 """
 
 
-_TOLD = """\
-    if (any((as_@V(s) != as_@V(o)) & (as_@V(d) != as_@V(o)) & (as_@V(s) != as_@V(d)))) *conflicts = 1;
-"""
-
-_RESTORE = "    if (!*conflicts) return;\n"
+_TOLD = "        if (any((s != o) & (d != o) & (s != d))) *conflicts = 1;\n"
+_TOLD_OF_ONE = "        if (differs && dst[k] != old[k] && src[k] != dst[k]) *conflicts = 1;\n"
 _APPLY = """\
 kernel void @K(global uchar *dst, global const uchar *src, ulong begin, ulong bytes) {
     ulong i = get_global_id(0);
@@ -125,11 +116,14 @@ def difference_merge(operation: str = "copy", element: str = "uchar") -> Differe
     kernel = f"manycl_difference_{operation}_{element}"
     vector = f"{element}{BLOCK // _SIZES[element]}"
     if operation == "copy":
-        text = _COPY.replace("@V", vector).replace("@C", "").replace("@A", "")
+        text = _COPY.replace("@V", vector).replace("@S", str(_SIZES[element]))
+        for mark in ("@A", "@C", "@T", "@U"):
+            text = text.replace(mark, "")
     elif operation not in _RESULTS:
-        then = _RESTORE if operation == "restore" else _TOLD.replace("@V", vector)
-        text = _COPY.replace("@V", f"uchar{BLOCK}").replace("@C", then)
-        text = text.replace("@A", ", global uint *conflicts")
+        text = _COPY.replace("@V", f"uchar{BLOCK}").replace("@S", "1").replace("@A", ", global uint *conflicts")
+        told = operation == "checked"
+        text = text.replace("@C", "" if told else " || !*conflicts")
+        text = text.replace("@T", _TOLD if told else "").replace("@U", _TOLD_OF_ONE if told else "")
     else:  # (signed sums must not overflow)
         vector = f"u{element}" if operation == "add" and element in ("int", "long") else element
         text = _APPLY.replace("@V", vector).replace("@R", _RESULTS[operation])
