@@ -8,6 +8,7 @@ so long that dividing may gain anything. Then plans that divide are tried (:mod:
 from __future__ import annotations
 
 import atexit
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -28,6 +29,7 @@ from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
+from manycl.plan.tuning import PLANNING
 from manycl.run.engine.asking_policies import completed
 from manycl.run.executor.lanes import Worker
 from manycl.run.executor.waits import responsive
@@ -37,6 +39,9 @@ from manycl.utilities.unforeseen import told
 LOADED = (
     "manycl.analysis.launched",
     "manycl.analysis.parametric",
+    "manycl.analysis.symbolic.counting",
+    "manycl.analysis.texts.windows",
+    "manycl.analysis.transport",
     "manycl.plan.policies.balance",
     "manycl.plan.policies.papers.mkmd",
 )
@@ -52,10 +57,19 @@ _workers: WeakSet[Worker] = WeakSet()
 
 
 class Interest:
-    """The state of a graph's analysis. ``is_asked``: it has begun; ``is_done``: it has ended."""
+    """The state of a graph's analysis. ``is_asked``: somebody wants it; ``is_begun``: it is under way, or has ended;
+    ``seconds``: that it is predicted to take."""
 
     def __init__(self) -> None:
-        self.is_asked = self.is_done = False
+        self.is_asked = self.is_begun = False
+        self.seconds = 0.0
+        self._ended = threading.Event()
+        self.wait, self.end = self._ended.wait, self._ended.set
+
+    @property
+    def is_done(self) -> bool:
+        """True if it has ended."""
+        return self._ended.is_set()
 
 
 class _Asking(Wrapped):
@@ -90,8 +104,9 @@ class BackgroundAnalysis:
         the kernel of a range for all devices."""
         if interest.is_asked or (found := graph()) is None:
             return
-        interest.is_asked = True
-        launches = _launches(found)
+        interest.is_asked, launches = True, _launches(found)
+        kernels = len({(launch.program.tree, launch.kernel.name) for launch, _ in launches})
+        interest.seconds = PLANNING.kernel_look * kernels + PLANNING.launch_look * len(launches)
         self._submit(lambda: self._look(interest, launches, build))
 
     def plan(
@@ -159,14 +174,17 @@ class BackgroundAnalysis:
             self._worker.release()
 
     def _look(self, interest: Interest, launches: Sequence[_Sized], build: Build) -> None:
-        for launch, sizes in launches:
-            if self._is_closed:
-                return
-            split = split_of(launch, sizes)
-            if isinstance(split, Split):
-                _foresee_ranges(launch, sizes, split, build)
-        self._looks.know([launch for launch, _ in launches])
-        interest.is_done = True
+        interest.is_begun = True
+        try:
+            for launch, sizes in launches:
+                if self._is_closed:
+                    return
+                split = split_of(launch, sizes)
+                if isinstance(split, Split):
+                    _foresee_ranges(launch, sizes, split, build)
+            self._looks.know([launch for launch, _ in launches])
+        finally:
+            interest.end()
 
 
 @atexit.register  # after those of sessions, which import this module

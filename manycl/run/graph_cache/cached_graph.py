@@ -236,10 +236,11 @@ class CachedGraph:
 
     @property
     def _is_beside(self) -> bool:
-        """True if the host has time, as devices are no processors: also a short planning is done in the background,
-        since making its plan's steps and kernels may take long."""
+        """True if the first plan that counts is made in the background, too: its planning takes longer than a run, or
+        the host has time, as devices are no processors, and making its steps and kernels may take long."""
         machine = self.session.machine
-        return machine.is_spread and any(device.kind != "cpu" for device in machine.devices)
+        has_time = machine.is_spread and any(device.kind != "cpu" for device in machine.devices)
+        return has_time or self._planning > self.budget.least
 
     @property
     def _is_own(self) -> bool:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,7 @@ from manycl.plan.problem import Problem
 from manycl.run.executor.lanes import Worker
 from manycl.run.executor.programs import Programs
 from manycl.run.graph_cache import background_analysis, lowering_cache
+from manycl.run.graph_cache.autotuner import TrialBudget
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.recurring_graph import RecurringGraph
@@ -110,6 +112,23 @@ def test_a_loop_is_divided_once_it_has_been_analysed() -> None:
                 (known,) = queue._recurring._known.values()
                 until(lambda known=known: known.interest.is_done)
     assert split[:2] == [False, True]
+
+
+def test_the_second_run_waits_for_an_analysis_that_takes_less_than_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(launch: Launch, sizes: Any) -> Any:
+        time.sleep(0.3)
+        return splitting.split_of(launch, sizes)
+
+    monkeypatch.setattr(background_analysis, "split_of", slowly)
+    monkeypatch.setattr(TrialBudget, "spare", inf)
+    split: list[bool] = []
+    with mc.Queue("cpu/2") as queue:
+        for _ in range(2):
+            x = queue.zeros(1 << 17, np.int32)
+            PROGRAM.spin(queue, x.shape, (64,), x, 2000)
+            queue.finish()
+            split.append(queue.result.plan is not None and queue.result.plan.is_split)
+    assert split[1]
 
 
 ENDS_EARLY = """

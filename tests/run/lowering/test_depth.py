@@ -356,6 +356,18 @@ def test_auto_divides_launches_that_take_less_than_an_exchange() -> None:
     verify(plan, graph, where, problem)
 
 
+def test_auto_divides_long_launches_of_a_loop_evenly_between_devices_that_are_alike() -> None:
+    """No other shares end earlier, so nobody is asked for them."""
+    graph = to_and_fro("area", 64, 16, 64, 64, 1, size=(64, 64))
+    for names, is_asked in (["A", "A"], False), (["A", "B"], True):
+        devices = [replace(d, model=name) for d, name in zip(machine([1, 2]).devices, names, strict=True)]
+        where = Machine(tuple(devices), machine([1, 2]).links)
+        problem = Problem(graph, where, Taking(where, 1e-2), (1, 1), splits=Splits(graph), repeated=2)
+        plan = Auto().plan(replace(problem, foresee=foreseeing(problem, directory_of(problem))))
+        assert ("mkmd" in plan.details["asked"]) is is_asked
+        assert plan.is_split
+
+
 @pytest.mark.parametrize("name", ["maybe", "printing"])
 def test_kernels_that_must_not_run_twice(name: str) -> None:
     """One of which it is not known what it leaves as it was, and one that prints."""
