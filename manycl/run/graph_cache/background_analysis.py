@@ -8,6 +8,7 @@ so long that dividing may gain anything. Then plans that divide are tried (:mod:
 from __future__ import annotations
 
 import atexit
+import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -94,10 +95,12 @@ class BackgroundAnalysis:
 
     def load(self) -> None:
         """Import what the analysis and plans that divide need: the first runs neither wait for it, nor share Python's
-        lock with a thread that imports it."""
+        lock with a thread that imports it. Python's collector, due after so many imports, does not stop one either."""
         service.expect_launches()
         for name in LOADED:
             import_module(name)
+        if gc.isenabled():
+            gc.collect()
 
     def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None], build: Build) -> None:
         """Begin the analysis of a graph, if that has not been done (``graph`` may return None: later). ``build`` builds

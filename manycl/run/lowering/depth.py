@@ -206,9 +206,23 @@ class _Segment:
             if found is None or (best is not None and found.seconds >= best.seconds):
                 break
             best, depth = found, 2 * depth
+            self._expect(found)
         if today is None or best is None or not self._pays(today.seconds - best.seconds):
             return None
         return best
+
+    def _expect(self, found: _Deep) -> None:
+        """Find out together what ranges touch that blocks twice as deep will have: they grow as those of a block do."""
+        for kind in dict.fromkeys(self._kinds):
+            widest, asked = found.ranges[self.nodes[self._kinds.index(kind)]], list[GroupRange]()
+            for device, own in kind.ranges.items():
+                fewer, more = own.first - widest[device].first, widest[device].end - own.end
+                most = max(fewer, more)
+                for steps in range(most + 1, 2 * (most + 1) if most else 0):
+                    first = max(0, own.first - fewer * steps // most)
+                    end = min(kind.division.groups, own.end + more * steps // most)
+                    asked.append(own._replace(first=first, count=end - first))
+            kind.division.expect(asked)
 
     def _pays(self, gain: float) -> bool:
         return gain > PLANNING.worth * self._problem.handover
