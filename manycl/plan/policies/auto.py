@@ -304,6 +304,7 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
     nodes, devices = len(whole.graph), len(whole.machine.devices)
     if nodes and (devices > 1 or splits):
         cells = nodes * devices
+        in_turn = table is not None and _in_turn(whole, table)  # no other shares end earlier than equal ones
         yield Candidate("mkmd_coarse", PLANNING.coarse * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
         if begin.best is not None and table is not None and splits and foresees:
             alone = min(map(sum, zip(*table.seconds, strict=True)))
@@ -311,11 +312,12 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
             if is_spread:
                 yield Candidate("evenly", 0.0, lambda: _evenly(_in_parts(whole, table, splits), whole, table), least)
             yield Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits), alone)
-            if is_spread and _in_turn(whole, table):
-                return  # no other shares end earlier than equal ones
+            if is_spread and in_turn:
+                return
         if splits:
-            may = replace(whole, splits={**whole.splits, **splits})
-            yield Candidate("mkmd", PLANNING.mkmd * cells, lambda: mkmd.Mkmd().plan(may), least)
+            may = replace(whole, splits={**whole.splits, **splits}, options={"rounds": "1"} if in_turn else {})
+            if not in_turn:
+                yield Candidate("mkmd", PLANNING.mkmd * cells, lambda: mkmd.Mkmd().plan(may), least)
             yield Candidate("balance", PLANNING.balance * cells, lambda: _balance(may), least)
         elif not whole.fixed:
             members = PLANNING.members * cells
@@ -336,12 +338,16 @@ def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Pl
 
 
 def _in_turn(problem: Problem, table: Costs) -> bool:
-    """Return whether devices are alike, and launches run one after another, each long enough to be divided: as in a
-    loop whose steps read what the step before has written."""
-    brief = PLANNING.worth * problem.handover
-    return len({_kind(d) for d in problem.machine.devices}) == 1 and all(
-        (not isinstance(task, Launch) or min(table.seconds[n]) > brief) and {*range(n)[-1:]} <= {*before}
-        for n, (task, before) in enumerate(zip(problem.graph.nodes, problem.graph.predecessors, strict=True))
+    """Return whether devices are alike, and launches of a graph that runs again run one after another, each long enough
+    to be divided: as in a loop whose steps read what the step before has written."""
+    brief, is_alike = PLANNING.worth * problem.handover, len({_kind(d) for d in problem.machine.devices}) == 1
+    return (
+        problem.repeated > 0
+        and is_alike
+        and all(
+            (not isinstance(task, Launch) or min(table.seconds[n]) > brief) and {*range(n)[-1:]} <= {*before}
+            for n, (task, before) in enumerate(zip(problem.graph.nodes, problem.graph.predecessors, strict=True))
+        )
     )
 
 

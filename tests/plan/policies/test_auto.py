@@ -62,6 +62,20 @@ def test_planning_is_a_small_part_of_what_is_planned(seconds: float, names: set[
     assert asked - SIMPLE == names
 
 
+@pytest.mark.parametrize(("second", "repeated", "is_asked"), [("cpu", 2, False), ("gpu", 2, True), ("cpu", 0, True)])
+def test_a_loop_on_devices_that_are_alike_gets_equal_shares_at_once(second: str, repeated: int, is_asked: bool) -> None:
+    builder = GraphBuilder()
+    keys = [builder.buffer(GROUPS * ROW) for _ in range(2)]
+    for n in range(4):
+        builder.add(rows("k", (keys[n % 2],), (keys[1 - n % 2],)))
+    where = Machine((Device("a", "cpu"), Device("b", second)))
+    found = Split(0, GROUPS, {key: Slice(ROW) for key in keys})
+    p = replace(problem(builder.build(), [1.0, 1.0], where, handover=2e-3), splits=dict.fromkeys(range(4), found))
+    plan = planned(replace(p, repeated=repeated, estimates=Affine([[1.0, 1.0]] * 4)), budget=1000)
+    assert ("mkmd" in plan.details["asked"]) is is_asked
+    assert plan.makespan == pytest.approx(4 / 2, abs=0.1)
+
+
 def test_nobody_is_asked_whose_planning_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
     candidates = auto._candidates
