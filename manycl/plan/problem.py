@@ -308,6 +308,18 @@ class Problem:
         where = LaunchRange(first, count, groups) if first is not None else None
         return known if where is None else known * self.estimates.relative(node, device, where)
 
+    def takes(self, enough: float) -> bool:
+        """Return whether all nodes one by one, each where it is fastest, and bringing each buffer to a device and back
+        take at least so many seconds."""
+        devices, seconds = self.machine.devices, 0.0
+        for buffer in self.graph.buffers.values() if self.machine.memories > 1 else ():
+            seconds += 2 * min(self.estimates.transfer(buffer.nbytes, HOST, d.memory) for d in devices)
+        for node in range(len(self.graph)):
+            if seconds >= enough:
+                break
+            seconds += min(self.estimates.launch(node, d) for d in self.machine.indices)
+        return seconds >= enough
+
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version (index) of a node that a device runs: the one that ``estimates.launch`` is about."""
         return self.estimates.version(node, device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from weakref import WeakSet
@@ -107,10 +107,8 @@ class BackgroundAnalysis:
         the kernel of a range for all devices."""
         if interest.is_asked or (found := graph()) is None:
             return
-        interest.is_asked, launches = True, _launches(found)
-        kernels = len({(launch.program.tree, launch.kernel.name) for launch, _ in launches})
-        interest.seconds = PLANNING.kernel_look * kernels + PLANNING.launch_look * len(launches)
-        self._submit(lambda: self._look(interest, launches, build))
+        interest.is_asked = True
+        self._submit(lambda: self._look(interest, found, build))
 
     def plan(
         self,
@@ -118,8 +116,10 @@ class BackgroundAnalysis:
         policy: StaticPolicy,
         prepare: Callable[[Plan], None],
         then: Callable[[Plan | None], None],
+        gained: float = 0.0,
     ) -> None:
-        """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none)."""
+        """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none, or all of the
+        graph takes less than the seconds that a plan shall have ``gained``)."""
         foresee = problem.foresee
 
         def foreseen(plan: Plan) -> Plan:
@@ -135,7 +135,7 @@ class BackgroundAnalysis:
         def work() -> None:
             plan = None
             try:
-                plan = completed(asked, policy)
+                plan = completed(asked, policy) if asked.takes(gained) else None
                 if plan is not None:
                     self._ask()
                     prepare(plan)
@@ -176,7 +176,10 @@ class BackgroundAnalysis:
         if self._worker is not None:
             self._worker.release()
 
-    def _look(self, interest: Interest, launches: Sequence[_Sized], build: Build) -> None:
+    def _look(self, interest: Interest, graph: Batch | Graph, build: Build) -> None:
+        launches = _launches(graph)
+        kernels = len({(launch.program.tree, launch.kernel.name) for launch, _ in launches})
+        interest.seconds = PLANNING.kernel_look * kernels + PLANNING.launch_look * len(launches)
         interest.is_begun = True
         try:
             for launch, sizes in launches:

@@ -248,15 +248,15 @@ class CachedGraph:
         policy = self._policy or flags.policy()
         return bool(own_name(find(policy) if isinstance(policy, str) else policy))
 
-    def _plan_ahead(self, graph: Graph, directory: Callable[[], Directory]) -> None:
+    def _plan_ahead(self, graph: Graph, directory: Callable[[], Directory], gained: float = 0.0) -> None:
         """Have the policy's next plan made in the background, for buffers that are valid where a directory says, if
-        that has not begun."""
+        that has not begun, and a plan may have ``gained`` so many seconds."""
         if self._is_asked_ahead:
             return
         self._is_asked_ahead, tuner = True, self._tuner
         wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival)
         # (not to ``self``: a session that is dropped ends its planning)
-        self.session.plan_ahead(graph, wanted, directory(), partial(setattr, tuner, "ahead"))
+        self.session.plan_ahead(graph, wanted, directory(), partial(setattr, tuner, "ahead"), gained)
 
     def fallback(self, graph: Graph) -> Fallback | None:
         """Return the fastest plan so far, if another one is tried."""

@@ -76,6 +76,15 @@ def test_a_loop_on_devices_that_are_alike_gets_equal_shares_at_once(second: str,
     assert plan.makespan == pytest.approx(4 / 2, abs=0.1)
 
 
+@pytest.mark.parametrize(("memory", "moving"), [(HOST, 0.0), (1, 2 * 0.25)])
+def test_a_graph_takes_its_kernels_and_transfers_there_and_back(memory: int, moving: float) -> None:
+    where = Machine((Device("a", "cpu", memory=memory), Device("b", "cpu", memory=memory)))
+    p = problem(chains(1, 3), [0.5, 1.0], where, latency=0.25)
+    seconds = 3 * 0.5 + moving * len(p.graph.buffers)
+    assert p.takes(seconds)
+    assert not p.takes(seconds + 0.01)
+
+
 def test_nobody_is_asked_whose_planning_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
     candidates = auto._candidates
