@@ -118,8 +118,8 @@ class BackgroundAnalysis:
         then: Callable[[Plan | None], None],
         gained: float = 0.0,
     ) -> None:
-        """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none, or all of the
-        graph takes less than the seconds that a plan shall have ``gained``)."""
+        """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none, or none
+        can have ``gained`` so many seconds)."""
         foresee = problem.foresee
 
         def foreseen(plan: Plan) -> Plan:
@@ -135,7 +135,7 @@ class BackgroundAnalysis:
         def work() -> None:
             plan = None
             try:
-                plan = completed(asked, policy) if asked.takes(gained) else None
+                plan = completed(asked, policy) if asked.may_gain(gained) else None
                 if plan is not None:
                     self._ask()
                     prepare(plan)
