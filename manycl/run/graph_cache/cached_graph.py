@@ -254,9 +254,9 @@ class CachedGraph:
         if self._is_asked_ahead:
             return
         self._is_asked_ahead, tuner = True, self._tuner
-        wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival)
+        wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival, gained)
         # (not to ``self``: a session that is dropped ends its planning)
-        self.session.plan_ahead(graph, wanted, directory(), partial(setattr, tuner, "ahead"), gained)
+        self.session.plan_ahead(graph, wanted, directory(), partial(setattr, tuner, "ahead"))
 
     def fallback(self, graph: Graph) -> Fallback | None:
         """Return the fastest plan so far, if another one is tried."""

@@ -244,21 +244,17 @@ class Session:
             return result
 
     def plan_ahead(
-        self,
-        graph: Graph,
-        wanted: RunRequest,
-        directory: Directory,
-        then: Callable[[Plan | None], None],
-        gained: float = 0.0,
+        self, graph: Graph, wanted: RunRequest, directory: Directory, then: Callable[[Plan | None], None]
     ) -> None:
         """Plan a graph in the background, for buffers that are valid where ``directory`` says, which is not changed any
-        more. ``then`` gets the plan (None: there is none, or it cannot have ``gained`` so many seconds), in another
-        thread."""
+        more. ``then`` gets the plan (None: there is none, or none can have gained enough), in another thread."""
         data = copy(self.data)
         data.directory = directory
         with self.devices.lock:
             problem, chosen, _ = asked(self.devices, data, graph, wanted)
-        self.models.looking.plan(problem, chosen, partial(_prepare_ahead, self.devices, data, problem), then, gained)
+        self.models.looking.plan(
+            problem, chosen, partial(_prepare_ahead, self.devices, data, problem), then, wanted.gained
+        )
 
     def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph again by ``play``. Return None where the devices' events have another ``version``, or where
