@@ -92,7 +92,7 @@ class ModelEstimates(Estimates):
 
     def _of_ranges(self, node: int, device: DeviceIndex, of: int, asked: Callable[[RangeCosts], float]) -> float | None:
         """Return what is ``asked`` of the costs of a node's ranges on a device; None where these are not known."""
-        key = node, device, of
+        key = self._graph.same[node], device, of
         try:
             if key not in self._ranges:
                 self._ranges[key] = self._found_costs(node, device, of)

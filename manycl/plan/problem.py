@@ -308,6 +308,19 @@ class Problem:
         where = LaunchRange(first, count, groups) if first is not None else None
         return known if where is None else known * self.estimates.relative(node, device, where)
 
+    def may_gain(self, gained: float) -> bool:
+        """Return whether all devices together could gain so many seconds on all nodes one by one, each where it is
+        fastest, and on bringing each buffer to a device and back."""
+        devices, seconds = self.machine.devices, 0.0
+        enough = gained / (1.0 - 1.0 / max(2, len(devices)))
+        for buffer in self.graph.buffers.values() if self.machine.memories > 1 else ():
+            seconds += 2 * min(self.estimates.transfer(buffer.nbytes, HOST, d.memory) for d in devices)
+        for node in range(len(self.graph)):
+            if seconds >= enough:
+                break
+            seconds += min(self.estimates.launch(node, d) for d in self.machine.indices)
+        return seconds >= enough
+
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version (index) of a node that a device runs: the one that ``estimates.launch`` is about."""
         return self.estimates.version(node, device)

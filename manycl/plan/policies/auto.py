@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask, Launch
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import HOST, Device, DeviceIndex
 from manycl.plan.foreseen import foreseen
 from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
@@ -47,11 +48,13 @@ _BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")
 
 
 class Candidate(NamedTuple):
-    """A policy that may be used, and the seconds that its planning is predicted to take."""
+    """A policy that may be used, and the seconds that its planning is predicted to take; ``least``: those that its plan
+    takes at least."""
 
     name: str
     seconds: float
     plan: Callable[[], Plan]
+    least: float = -inf
 
 
 @register("auto")
@@ -78,7 +81,7 @@ class Auto:
         answers = _Answers(problem, begin.best)
         left = begin.left
         for candidate in _candidates(begin, left, _foresees(problem)):
-            if answers.best is None or candidate.seconds <= left:
+            if answers.best is None or (candidate.seconds <= left and not answers.is_near(candidate.least)):
                 left -= candidate.seconds
                 answers.ask(candidate)
         best = answers.result(begin.impossible)
@@ -105,7 +108,7 @@ class _Begin(NamedTuple):
     """The state before candidates are tried. ``whole``: the problem in which only fixed nodes, and those that fit
     nowhere whole, are divided; ``table``: its costs (None: a kernel fits into no device as a whole); ``best``: the best
     plan so far. ``splits``: of the launches worth dividing (``postponed``: they were not analysed). ``left``: seconds
-    for candidates. ``impossible``: why there is no plan yet."""
+    for candidates. ``impossible``: why there is no plan yet. ``least``: seconds that every plan takes."""
 
     whole: Problem
     table: Costs | None
@@ -114,6 +117,7 @@ class _Begin(NamedTuple):
     left: float
     postponed: bool = False
     impossible: PolicyError | None = None
+    least: float = 0.0
 
 
 def _begin(problem: Problem, budget: float | None) -> _Begin:
@@ -136,11 +140,12 @@ def _begin(problem: Problem, budget: float | None) -> _Begin:
         if budget is None
         else budget
     )
-    gain = 0.0 if problem.repeated else _gain_at_best(problem, table, best.makespan)
+    least, off = _at_best(problem, table)
+    gain = best.makespan * (1.0 - off / least) - least if least > 0.0 and not problem.repeated else 0.0
     looked = _splits(problem, table, best.makespan, budget, PLANNING.repeated if problem.repeated else gain)
     if looked and budget is None:
         left = max(left, min(PLANNING.most, gain))
-    return _Begin(whole, table, best, looked or {}, left, postponed=looked is None)
+    return _Begin(whole, table, best, looked or {}, left, postponed=looked is None, least=least)
 
 
 class _Answers:
@@ -171,6 +176,12 @@ class _Answers:
         elif found.makespan + self._problem.handover < self.best.makespan:
             self.best = found
         self.asked[candidate.name] = found.makespan
+
+    def is_near(self, least: float) -> bool:
+        """Return whether a plan of a graph that runs again does not gain enough over the best one, as it takes so
+        long."""
+        makespan = min((plan.makespan for plan in (self.best, self._divided) if plan is not None), default=inf)
+        return self._problem.repeated > 0 and makespan < inf and not _is_gain(makespan, least)
 
     def result(self, impossible: PolicyError | None) -> Plan:
         best, divided = self.best, self._divided
@@ -233,16 +244,17 @@ def _splits(
     return {n: split for n in worth if (split := splits.get(n)) is not None}
 
 
-def _gain_at_best(problem: Problem, table: Costs, makespan: float) -> float:
-    """Return the seconds that dividing all kernels would gain for certain, if no parts waited for anything."""
+def _at_best(problem: Problem, table: Costs) -> tuple[float, float]:
+    """Return the seconds of all kernels divided among all devices, if no parts waited for anything, and those by which
+    that may be off."""
     shared = off = 0.0
     for n, devices in enumerate(table.allowed):
         times = [table.seconds[n][d] for d in devices]
         if min(times, default=0.0) > 0.0:
             seconds = 1.0 / sum(1.0 / t for t in times)
             shared += seconds
-            off += seconds * problem.estimates.doubt(n, sorted(devices))
-    return makespan * (1.0 - off / shared) - shared if shared > 0.0 else 0.0
+            off += seconds * problem.estimates.doubt(n, sorted(devices)) if not problem.repeated else 0.0
+    return shared, off
 
 
 def _foresees(problem: Problem) -> bool:
@@ -286,26 +298,33 @@ def _bringing(problem: Problem) -> dict[int, float]:
 
 
 def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candidate]:
-    """Yield the candidates, the cheapest first; none where there is no choice. ``foresees``: the engine foresees plans
+    """Yield the candidates, the quickest first; none where there is no choice. ``foresees``: the engine foresees plans
     that divide kernels."""
-    whole, splits, table = begin.whole, begin.splits, begin.table
+    whole, splits, table, least = begin.whole, begin.splits, begin.table, begin.least
     nodes, devices = len(whole.graph), len(whole.machine.devices)
     if nodes and (devices > 1 or splits):
         cells = nodes * devices
+        in_turn = table is not None and _in_turn(whole, table)  # no other shares end earlier than equal ones
         yield Candidate("mkmd_coarse", PLANNING.coarse * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
+        if begin.best is not None and table is not None and splits and foresees:
+            alone = min(map(sum, zip(*table.seconds, strict=True)))
+            is_spread = len({d.memory for d in whole.machine.devices}) > 1
+            if is_spread:
+                yield Candidate("evenly", 0.0, lambda: _evenly(_in_parts(whole, table, splits), whole, table), least)
+            yield Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits), alone)
+            if is_spread and in_turn:
+                return
         if splits:
-            may = replace(whole, splits={**whole.splits, **splits})
-            yield Candidate("mkmd", PLANNING.mkmd * cells, lambda: mkmd.Mkmd().plan(may))
-            yield Candidate("balance", PLANNING.balance * cells, lambda: _balance(may))
+            may = replace(whole, splits={**whole.splits, **splits}, options={"rounds": "1"} if in_turn else {})
+            if not in_turn:
+                yield Candidate("mkmd", PLANNING.mkmd * cells, lambda: mkmd.Mkmd().plan(may), least)
+            yield Candidate("balance", PLANNING.balance * cells, lambda: _balance(may), least)
         elif not whole.fixed:
             members = PLANNING.members * cells
             effort = min(PLANNING.effort, int((budget - members - PLANNING.coarse * cells) / PLANNING.placed))
             if effort >= PLANNING.search * nodes:
-                yield Candidate("portfolio", members + effort * PLANNING.placed, lambda: _portfolio(whole, effort))
-    if begin.best is not None and table is not None and splits and foresees:
-        yield Candidate("in parts", 0.0, lambda: _in_parts(whole, table, splits))
-        if len({d.memory for d in whole.machine.devices}) > 1:
-            yield Candidate("evenly", 0.0, lambda: _evenly(_in_parts(whole, table, splits), whole, table))
+                seconds = members + effort * PLANNING.placed
+                yield Candidate("portfolio", seconds, lambda: _portfolio(whole, effort))
 
 
 def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Plan:
@@ -318,12 +337,30 @@ def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Pl
     return replace(plan, assignments=as_ranges(plan.assignments, splits, apart))
 
 
+def _in_turn(problem: Problem, table: Costs) -> bool:
+    """Return whether devices are alike, and launches of a graph that runs again run one after another, each long enough
+    to be divided: as in a loop whose steps read what the step before has written."""
+    brief, is_alike = PLANNING.worth * problem.handover, len({_kind(d) for d in problem.machine.devices}) == 1
+    return (
+        problem.repeated > 0
+        and is_alike
+        and all(
+            (not isinstance(task, Launch) or min(table.seconds[n]) > brief) and {*range(n)[-1:]} <= {*before}
+            for n, (task, before) in enumerate(zip(problem.graph.nodes, problem.graph.predecessors, strict=True))
+        )
+    )
+
+
+def _kind(device: Device) -> tuple[str, str, str]:
+    return device.kind, device.model, device.driver
+
+
 def _evenly(plan: Plan, problem: Problem, table: Costs) -> Plan:
     """Return a plan with ranges of whole launches divided evenly between all devices that are like theirs. No launch
     may end earlier so for itself, where it takes less than an exchange: the engine has several between two exchanges
     (``run/lowering/depth.py``)."""
     devices, out = problem.machine.devices, list[Assignment]()
-    kinds = [(d.kind, d.model, d.driver) for d in devices]
+    kinds = [*map(_kind, devices)]
     for a in plan.assignments:
         alike = [d for d in table.allowed[a.node] if kinds[d] == kinds[a.device]] if a.is_range else []
         if problem.is_limited(a.node):
@@ -350,15 +387,20 @@ def _portfolio(problem: Problem, effort: int) -> Plan:
     return given.plan("portfolio", portfolio.schedule(given, effort)[0])
 
 
+def _is_gain(before: float, after: float) -> bool:
+    """Return whether a graph that runs again gains enough where it takes so many seconds instead."""
+    return before - after >= max(PLANNING.gain * before, PLANNING.gained)
+
+
 def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
     """Return whether a plan that divides kernels is worth a run. For a graph that runs once, it must gain more than its
     estimates are expected to be off: how far off the ratios between the devices of each divided kernel are, weighted by
     the seconds that it takes. For one that runs again, and is measured, it must gain a tenth and half a millisecond."""
     if whole.is_split:  # both divide kernels
         return divided.makespan < whole.makespan
-    gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0
     if problem.repeated:
-        return gain >= PLANNING.gain and whole.makespan - divided.makespan >= PLANNING.gained
+        return _is_gain(whole.makespan, divided.makespan)
+    gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0
     parts: dict[int, list[DeviceIndex]] = {}
     seconds: dict[int, float] = {}
     for a in divided.assignments:

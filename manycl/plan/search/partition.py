@@ -123,7 +123,7 @@ def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list
         start = part.offset + (max(part.width, part.stride) - part.stride) // 2
         counts: dict[int, int] = {}
         done = 0
-        for _, high, _, places in timeline.segments.of.get(key, ()):
+        for _, high, _, places in timeline.segments.touched(key, start, start + split.groups * part.stride):
             here = [devices[m] for m in places if m in devices]
             until = min(split.groups, max(done, -(-(high - start) // part.stride)))
             if until > done:

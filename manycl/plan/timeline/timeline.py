@@ -277,7 +277,9 @@ class Timeline(Operations):
         """Return how the end of a range of a node on a device, when its results are on the host, depends on its number
         of groups; ``most``: groups that fit."""
         split = self.problem.splits[node]
-        needs, slices = self.problem.whole_needs[node], split.slices
+        # (a launch may touch a small part of what is sliced)
+        needs = self.needs(node, 0, split.groups if split.merge == "none" else 0)
+        slices = split.slices
         hops: list[Hop] = []
         after: list[int] = []
         whole = [r for r in needs if r[0] not in slices]

@@ -8,7 +8,9 @@ so long that dividing may gain anything. Then plans that divide are tried (:mod:
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Mapping, Sequence
+import gc
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from weakref import WeakSet
@@ -28,6 +30,7 @@ from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
+from manycl.plan.tuning import PLANNING
 from manycl.run.engine.asking_policies import completed
 from manycl.run.executor.lanes import Worker
 from manycl.run.executor.waits import responsive
@@ -37,6 +40,9 @@ from manycl.utilities.unforeseen import told
 LOADED = (
     "manycl.analysis.launched",
     "manycl.analysis.parametric",
+    "manycl.analysis.symbolic.counting",
+    "manycl.analysis.texts.windows",
+    "manycl.analysis.transport",
     "manycl.plan.policies.balance",
     "manycl.plan.policies.papers.mkmd",
 )
@@ -52,10 +58,19 @@ _workers: WeakSet[Worker] = WeakSet()
 
 
 class Interest:
-    """The state of a graph's analysis. ``is_asked``: it has begun; ``is_done``: it has ended."""
+    """The state of a graph's analysis. ``is_asked``: somebody wants it; ``is_begun``: it is under way, or has ended;
+    ``seconds``: that it is predicted to take."""
 
     def __init__(self) -> None:
-        self.is_asked = self.is_done = False
+        self.is_asked = self.is_begun = False
+        self.seconds = 0.0
+        self._ended = threading.Event()
+        self.wait, self.end = self._ended.wait, self._ended.set
+
+    @property
+    def is_done(self) -> bool:
+        """True if it has ended."""
+        return self._ended.is_set()
 
 
 class _Asking(Wrapped):
@@ -80,10 +95,12 @@ class BackgroundAnalysis:
 
     def load(self) -> None:
         """Import what the analysis and plans that divide need: the first runs neither wait for it, nor share Python's
-        lock with a thread that imports it."""
+        lock with a thread that imports it. Python's collector, due after so many imports, does not stop one either."""
         service.expect_launches()
         for name in LOADED:
             import_module(name)
+        if gc.isenabled():
+            gc.collect()
 
     def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None], build: Build) -> None:
         """Begin the analysis of a graph, if that has not been done (``graph`` may return None: later). ``build`` builds
@@ -91,8 +108,7 @@ class BackgroundAnalysis:
         if interest.is_asked or (found := graph()) is None:
             return
         interest.is_asked = True
-        launches = _launches(found)
-        self._submit(lambda: self._look(interest, launches, build))
+        self._submit(lambda: self._look(interest, found, build))
 
     def plan(
         self,
@@ -100,8 +116,10 @@ class BackgroundAnalysis:
         policy: StaticPolicy,
         prepare: Callable[[Plan], None],
         then: Callable[[Plan | None], None],
+        gained: float = 0.0,
     ) -> None:
-        """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none)."""
+        """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none, or none
+        can have ``gained`` so many seconds)."""
         foresee = problem.foresee
 
         def foreseen(plan: Plan) -> Plan:
@@ -117,7 +135,7 @@ class BackgroundAnalysis:
         def work() -> None:
             plan = None
             try:
-                plan = completed(asked, policy)
+                plan = completed(asked, policy) if asked.may_gain(gained) else None
                 if plan is not None:
                     self._ask()
                     prepare(plan)
@@ -158,15 +176,21 @@ class BackgroundAnalysis:
         if self._worker is not None:
             self._worker.release()
 
-    def _look(self, interest: Interest, launches: Sequence[_Sized], build: Build) -> None:
-        for launch, sizes in launches:
-            if self._is_closed:
-                return
-            split = split_of(launch, sizes)
-            if isinstance(split, Split):
-                _foresee_ranges(launch, sizes, split, build)
-        self._looks.know([launch for launch, _ in launches])
-        interest.is_done = True
+    def _look(self, interest: Interest, graph: Batch | Graph, build: Build) -> None:
+        launches = _launches(graph)
+        kernels = len({(launch.program.tree, launch.kernel.name) for launch, _ in launches})
+        interest.seconds = PLANNING.kernel_look * kernels + PLANNING.launch_look * len(launches)
+        interest.is_begun = True
+        try:
+            for launch, sizes in launches:
+                if self._is_closed:
+                    return
+                split = split_of(launch, sizes)
+                if isinstance(split, Split):
+                    _foresee_ranges(launch, sizes, split, build)
+            self._looks.know([launch for launch, _ in launches])
+        finally:
+            interest.end()
 
 
 @atexit.register  # after those of sessions, which import this module

@@ -239,10 +239,11 @@ class CachedGraph:
 
     @property
     def _is_beside(self) -> bool:
-        """True if the host has time, as devices are no processors: also a short planning is done in the background,
-        since making its plan's steps and kernels may take long."""
+        """True if the first plan that counts is made in the background, too: its planning takes longer than a run, or
+        the host has time, as devices are no processors, and making its steps and kernels may take long."""
         machine = self.session.machine
-        return machine.is_spread and any(device.kind != "cpu" for device in machine.devices)
+        has_time = machine.is_spread and any(device.kind != "cpu" for device in machine.devices)
+        return has_time or self._planning > self.budget.least
 
     @property
     def _is_own(self) -> bool:
@@ -250,13 +251,13 @@ class CachedGraph:
         policy = self._policy or flags.policy()
         return bool(own_name(find(policy) if isinstance(policy, str) else policy))
 
-    def _plan_ahead(self, graph: Graph, directory: Callable[[], Directory]) -> None:
+    def _plan_ahead(self, graph: Graph, directory: Callable[[], Directory], gained: float = 0.0) -> None:
         """Have the policy's next plan made in the background, for buffers that are valid where a directory says, if
-        that has not begun."""
+        that has not begun, and a plan may have ``gained`` so many seconds."""
         if self._is_asked_ahead:
             return
         self._is_asked_ahead, tuner = True, self._tuner
-        wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival)
+        wanted = RunRequest(self._policy, self._queues, self._options, self.measured_runs + 1, tuner.rival, gained)
         # (not to ``self``: a session that is dropped ends its planning)
         self.session.plan_ahead(graph, wanted, directory(), self.given, partial(setattr, tuner, "ahead"))
 

@@ -17,6 +17,7 @@ from manycl.graph.signature import Signature, signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
 from manycl.plan.preemptible import is_long
+from manycl.plan.tuning import PLANNING
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
 from manycl.run.engine.trial import Fallback
@@ -109,8 +110,11 @@ class RecurringGraph(CachedGraph):
             if of.scalars != self.signature.scalars:
                 bounds.check(graph)
         self.ran = None
-        if self.interest.is_done and not self.is_looked_at:
-            self.examine()
+        if self.interest.is_begun and not self.is_looked_at:
+            if not self._is_beside and self.interest.seconds <= self.budget.total + self.budget.spare:
+                self.interest.wait()  # what was learned from the last run would be asked about the same
+            if self.interest.is_done:
+                self.examine()
         return self.run_as(graph, of)
 
     def _plan(self, graph: Graph) -> Result:
@@ -134,10 +138,11 @@ class RecurringGraph(CachedGraph):
 
     def plan_ahead(self, run: EagerResult) -> None:
         """Have a plan made in the background where one is to be tried that takes long to make, after an eager run."""
-        if self.thinks and self._tuner.plan is None and self._takes_long and is_worth_planning(self.measured):
+        is_made = self._is_asked_ahead or self._tuner.plan is not None
+        if self.thinks and not is_made and self._takes_long and is_worth_planning(self.measured):
             of = signature(run.enqueued) if self._read else None
             graph = run.graph if of is None else self.with_results(run.enqueued, of).graph()
-            self._plan_ahead(graph, run.before)
+            self._plan_ahead(graph, run.before, PLANNING.gained)
 
     def took(self, seconds: float) -> None:
         """Note the seconds of a planned run, planning included."""

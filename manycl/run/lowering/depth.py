@@ -197,7 +197,8 @@ class _Segment:
         self._access, self._block, self._seconds = cache(self._accessed), cache(self._made), cache(self._predicted)
 
     def best(self) -> _Deep | None:
-        """Return the depth that is predicted to take least; None where no other one gains enough on a depth of 1."""
+        """Return the depth, a power of two, that is predicted to take least, or next to it; None where no other one
+        gains enough on a depth of 1."""
         if not self._may_gain():
             return None
         today, best, depth = self._at(1), None, 2
@@ -205,7 +206,11 @@ class _Segment:
             found = self._at(depth)
             if found is None or (best is not None and found.seconds >= best.seconds):
                 break
+            # (half as many exchanges save half as much as was saved last)
+            is_enough = best is not None and best.seconds - found.seconds < 2 * PLANNING.hidden * found.seconds
             best, depth = found, 2 * depth
+            if is_enough:
+                break
         if today is None or best is None or not self._pays(today.seconds - best.seconds):
             return None
         return best

@@ -34,18 +34,19 @@ class Asked(NamedTuple):
 
 class RunRequest(NamedTuple):
     """How a graph is to be run: arguments of :meth:`Session.run`, and ``rival`` as of
-    :class:`manycl.plan.problem.Problem`."""
+    :class:`manycl.plan.problem.Problem`. ``gained``: seconds that a plan made ahead shall be able to gain."""
 
     policy: str | Policy | Plan | None
     queues: Mapping[str, int] | None
     options: Mapping[str, str] | None
     repeated: int
     rival: bool
+    gained: float = 0.0
 
 
 def asked(devices: DeviceSet, data: SessionData, graph: Graph, wanted: RunRequest) -> Asked:
     """Return the problem and policy for a graph. Raises PolicyError for an unknown policy or option."""
-    policy, queues, options, repeated, rival = wanted
+    policy, queues, options, repeated, rival, _ = wanted
     if isinstance(policy, Plan):
         problem = replace(problem_of(devices, data, graph), repeated=repeated)
         policy = fitted(policy, graph)

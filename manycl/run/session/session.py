@@ -253,14 +253,15 @@ class Session:
     ) -> None:
         """Plan a graph in the background, for buffers that are valid where ``directory`` says, which nobody else
         changes any more, but those ``given`` get their contents from the host before each run. ``then`` gets the plan
-        (None: there is none), in another thread."""
+        (None: there is none, or none can have gained enough), in another thread."""
         data = copy(self.data)
         data.directory = directory
         for key in given:
             directory.define(key)
         with self.devices.lock:
             problem, chosen, _ = asked(self.devices, data, graph, wanted)
-        self.models.looking.plan(problem, chosen, partial(_prepare_ahead, self.devices, data, problem, given), then)
+        prepare = partial(_prepare_ahead, self.devices, data, problem, given)
+        self.models.looking.plan(problem, chosen, prepare, then, wanted.gained)
 
     def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph again by ``play``. Return None where the devices' events have another ``version``, or where

@@ -62,6 +62,29 @@ def test_planning_is_a_small_part_of_what_is_planned(seconds: float, names: set[
     assert asked - SIMPLE == names
 
 
+@pytest.mark.parametrize(("second", "repeated", "is_asked"), [("cpu", 2, False), ("gpu", 2, True), ("cpu", 0, True)])
+def test_a_loop_on_devices_that_are_alike_gets_equal_shares_at_once(second: str, repeated: int, is_asked: bool) -> None:
+    builder = GraphBuilder()
+    keys = [builder.buffer(GROUPS * ROW) for _ in range(2)]
+    for n in range(4):
+        builder.add(rows("k", (keys[n % 2],), (keys[1 - n % 2],)))
+    where = Machine((Device("a", "cpu"), Device("b", second)))
+    found = Split(0, GROUPS, {key: Slice(ROW) for key in keys})
+    p = replace(problem(builder.build(), [1.0, 1.0], where, handover=2e-3), splits=dict.fromkeys(range(4), found))
+    plan = planned(replace(p, repeated=repeated, estimates=Affine([[1.0, 1.0]] * 4)), budget=1000)
+    assert ("mkmd" in plan.details["asked"]) is is_asked
+    assert plan.makespan == pytest.approx(4 / 2, abs=0.1)
+
+
+@pytest.mark.parametrize(("memory", "moving"), [(HOST, 0.0), (1, 2 * 0.25)])
+def test_two_devices_gain_half_of_kernels_and_transfers_there_and_back_at_most(memory: int, moving: float) -> None:
+    where = Machine((Device("a", "cpu", memory=memory), Device("b", "cpu", memory=memory)))
+    p = problem(chains(1, 3), [0.5, 1.0], where, latency=0.25)
+    seconds = 3 * 0.5 + moving * len(p.graph.buffers)
+    assert p.may_gain(seconds / 2)
+    assert not p.may_gain(seconds / 2 + 0.01)
+
+
 def test_nobody_is_asked_whose_planning_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
     candidates = auto._candidates

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.graph.dependences import GraphBuilder
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.occupancy import LaunchRange
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.papers.mkmd import climb
 from manycl.plan.policy import StaticPolicy, find
-from manycl.plan.problem import Problem
-from manycl.plan.search.partition import Slot, water_fill
+from manycl.plan.problem import Part, Problem
+from manycl.plan.search.partition import Slot, water_fill, where_data_are
 from manycl.plan.split import Slice, Split
 from manycl.plan.timeline.busy_intervals import BusyIntervals
-from manycl.plan.timeline.timeline import Reach
+from manycl.plan.timeline.timeline import Reach, Timeline
 from manycl.plan.verification.verify import verify
 from tests.plan.plan_cases import problem
 from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems
@@ -122,6 +122,22 @@ def one_kernel(seconds: tuple[float, ...], memories: tuple[int, ...], once: floa
     estimates = Affine([seconds], 0.0, 0.001)
     estimates.once = once
     return replace(p, estimates=estimates, splits={0: Split(0, GROUPS, {a: Slice(ROW), b: Slice(ROW)})})
+
+
+@pytest.mark.parametrize(("row", "is_read"), [(ROW, True), (ROW // 2, False)])
+def test_parts_that_a_launch_does_not_touch_count_for_nothing(row: int, is_read: bool) -> None:
+    """The second half of a buffer is in another device's memory: six of its groups read that, or none."""
+    p = one_kernel((1.0, 1.0), (1, 2))
+    a, b = p.graph.buffers
+    half = GROUPS * ROW // 2
+    parts = {a: (Part(0, half, frozenset({1})), Part(half, 2 * half, frozenset({2})))}
+    p = replace(p, valid={}, parts=parts, splits={0: Split(0, GROUPS, {a: Slice(row), b: Slice(row)})})
+    timeline = Timeline(p, p.estimates.seconds)  # type: ignore[attr-defined]
+    here, there = timeline.reach(0, DeviceIndex(0)), timeline.reach(0, DeviceIndex(1))
+    assert [here.here, there.here] == ([6.0, 6.0] if is_read else [12.0, 0.0])
+    assert (here.per > 0.0) is is_read
+    shares = where_data_are(timeline, 0, [Slot(0.0, float("inf"), reach) for reach in (here, there)])
+    assert shares == ([6, 6] if is_read else [])
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -22,7 +23,8 @@ from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.executor.lanes import Worker
 from manycl.run.executor.programs import Programs
-from manycl.run.graph_cache import background_analysis, lowering_cache
+from manycl.run.graph_cache import background_analysis, lowering_cache, recurring_graph
+from manycl.run.graph_cache.autotuner import TrialBudget
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.recurring_graph import RecurringGraph
@@ -110,6 +112,23 @@ def test_a_loop_is_divided_once_it_has_been_analysed() -> None:
                 (known,) = queue._recurring._known.values()
                 until(lambda known=known: known.interest.is_done)
     assert split[:2] == [False, True]
+
+
+def test_the_second_run_waits_for_an_analysis_that_takes_less_than_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(launch: Launch, sizes: Any) -> Any:
+        time.sleep(0.3)
+        return splitting.split_of(launch, sizes)
+
+    monkeypatch.setattr(background_analysis, "split_of", slowly)
+    monkeypatch.setattr(TrialBudget, "spare", inf)
+    split: list[bool] = []
+    with mc.Queue("cpu/2") as queue:
+        for _ in range(2):
+            x = queue.zeros(1 << 17, np.int32)
+            PROGRAM.spin(queue, x.shape, (64,), x, 2000)
+            queue.finish()
+            split.append(queue.result.plan is not None and queue.result.plan.is_split)
+    assert split[1]
 
 
 ENDS_EARLY = """
@@ -233,6 +252,27 @@ def test_steps_and_kernels_of_a_plan_are_made_in_the_background(monkeypatch: pyt
         assert not [one for one in lowered if one[1]], "the steps are there"
         assert not built, "and the kernels"
         assert (x.get() == expected).all()
+
+
+def test_a_graph_is_built_for_its_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not by each run while the plan is being made. What takes no time on devices gets none."""
+    monkeypatch.setattr(recurring_graph, "is_worth_planning", lambda measured: True)
+    monkeypatch.setattr(CachedGraph, "_takes_long", True)
+    with mc.Queue("cpu/2") as queue:
+        x = queue.zeros(64, np.int32)
+        PROGRAM.add(queue, x.shape, (64,), x, 3)
+        queue.finish()
+        (known,) = queue._recurring._known.values()
+        known._begin()
+        run, then = mock.Mock(), threading.Event()
+        graph = type(run).graph = mock.PropertyMock(return_value=queue.result.graph)
+        run.before = queue.session.directory.copy
+        monkeypatch.setattr(type(known._tuner), "ahead", property(lambda _: None, lambda *_: then.set()), raising=False)
+        monkeypatch.setattr(background_analysis, "completed", lambda *_: pytest.fail("it was planned"))
+        for _ in range(3):
+            known.plan_ahead(run)
+        assert then.wait(PATIENCE)
+        assert graph.call_count == 1
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])

@@ -61,7 +61,7 @@ def ways(
     monkeypatch.setattr(RecurringGraph, "took", took_so)
 
     def plan(
-        _: object, problem: Problem, policy: StaticPolicy, __: object, then: Callable[[Plan | None], None]
+        _: object, problem: Problem, policy: StaticPolicy, __: object, then: Callable[[Plan | None], None], ___: float
     ) -> None:
         def work() -> None:
             then(asking_policies.planned(problem, policy))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
-from manycl.analysis import parse_program
+from manycl.analysis import parse_program, service
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.division import divide
 from manycl.graph.graph import Argument, BufferArg, BufferKey, CopyTask, Graph, Launch
@@ -52,6 +52,11 @@ kernel void area(global const int *a, global int *b, int w, int h, int r) {
     int x = get_global_id(0), y = get_global_id(1);
     if (x >= r && x < w - r && y >= r && y < h - r)
         b[y * w + x] = 3 * a[y * w + x] + a[y * w + x - r] + a[y * w + x + r] + a[(y - r) * w + x] + a[(y + r) * w + x];
+}
+kernel void edged(global const int *a, global int *b, int w, int h) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x > 0 && x < w - 1 && y > 0 && y < h - 1) b[y * w + x] = a[(y - 1) * w + x] + 3 * a[(y + 1) * w + x];
+    else b[y * w + x] = a[y * w + x];
 }
 kernel void maybe(global const int *a, global int *b) { if (a[get_global_id(0)]) b[get_global_id(0)] = 1; }
 kernel void printing(global const int *a, global int *b) { b[get_global_id(0)] = a[get_global_id(0)]; printf("x"); }
@@ -354,6 +359,31 @@ def test_auto_divides_launches_that_take_less_than_an_exchange() -> None:
     assert plan.foreseen
     assert plan.makespan < 0.9 * min(plan.details["asked"][other] for other in ("heft", "mkmd", "balance"))
     verify(plan, graph, where, problem)
+
+
+def test_auto_divides_long_launches_of_a_loop_evenly_between_devices_that_are_alike() -> None:
+    """No other shares end earlier, so nobody is asked for them."""
+    graph = to_and_fro("area", 64, 16, 64, 64, 1, size=(64, 64))
+    for names, is_asked in (["A", "A"], False), (["A", "B"], True):
+        devices = [replace(d, model=name) for d, name in zip(machine([1, 2]).devices, names, strict=True)]
+        where = Machine(tuple(devices), machine([1, 2]).links)
+        problem = Problem(graph, where, Taking(where, 1e-2), (1, 1), splits=Splits(graph), repeated=2)
+        plan = Auto().plan(replace(problem, foresee=foreseeing(problem, directory_of(problem))))
+        assert ("mkmd" in plan.details["asked"]) is is_asked
+        assert plan.is_split
+
+
+def test_what_ranges_of_deeper_blocks_touch_is_hardly_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answer = list[object](), service._answer
+    monkeypatch.setattr(
+        service, "_answer", lambda question, seconds: asked.append(question) or answer(question, seconds)
+    )
+    graph = to_and_fro("edged", 32, 4, 68, 132, size=(68, 132))
+    where = Machine(machine([1, 2]).devices, tuple(Link(a, b, 1e9, 3e-5) for a, b in [(0, 1), (1, 0), (0, 2), (2, 0)]))
+    problem = Problem(graph, where, Taking(where, 1e-5), (1, 1), splits=Splits(graph))
+    deep = in_depth(problem, ranges(graph, [0.5], ("d0", "d1")))
+    assert deep.own, "it is worth it"
+    assert len(asked) < 16, "range by range they are some sixty"
 
 
 @pytest.mark.parametrize("name", ["maybe", "printing"])
