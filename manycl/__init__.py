@@ -42,6 +42,7 @@ _HOMES = {
     "load_machine": "manycl.machine_file",
     "parallel_for": "manycl.api.loops.parallel_for",
     "reserve": "manycl.api.reserve",
+    "sampler": "manycl.api.versions.images",
     "successive_subsections": "manycl.api.loops.access_patterns",
     "trace_all": "manycl.api.recording",
 }
@@ -74,6 +75,7 @@ __all__ = [
     "parallel_for",
     "policy",
     "reserve",
+    "sampler",
     "successive_subsections",
     "trace_all",
 ]
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from manycl.api.queue import Queue
     from manycl.api.recording import trace_all
     from manycl.api.reserve import reserve
+    from manycl.api.versions.images import sampler
     from manycl.applications.load import load_application
     from manycl.drivers.survey import discover as devices
     from manycl.errors import ManyclError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import manycl as mc
 from manycl.analysis import parse_program, service
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.group_range import GroupRange
@@ -24,9 +25,11 @@ GOTO = """kernel void f(global float *o, global const float *a, int n, float s) 
 again: t += a[i * 16 + j]; j++;
     if (j < 16) goto again;
     o[i] = t; }"""
-IMAGES = """kernel void f(read_only image2d_t im, write_only image2d_t out) {
-    int2 p = (int2)(get_global_id(0), get_global_id(1));
-    write_imagef(out, p, read_imagef(im, p)); }"""
+IMAGES = """constant sampler_t edge = CLK_ADDRESS_CLAMP_TO_EDGE;
+kernel void f(read_only image2d_t im, write_only image2d_t out) {
+    int2 p = (int2)(get_global_id(0), get_global_id(1)); uint4 t = 0;
+    for (int j = -2; j < 3; j++) for (int i = -2; i < 3; i++) t += read_imageui(im, edge, p + (int2)(i, j));
+    write_imageui(out, p, t / 25); }"""
 
 
 def _read(body: str, needed: int) -> bool:
@@ -64,11 +67,17 @@ def gotos() -> Found:
     return Found({"followed": (is_followed := _read(GOTO, 256 * 16))}, is_followed)
 
 
-@item("libsplit_e", "kernels that write images are divided", "4.1: images could be added")
+@item("libsplit_e", "kernels that write images are divided, and right", "4.1: images could be added")
 def images() -> Found:
-    facts = service.launched(parse_program(IMAGES, path="f.cl"), "f", KnownLaunch((64, 64), (8, 8), (), {}, {}, {}))
-    is_divided = facts.split(0).splittable or facts.split(1).splittable
-    return Found({"divided": is_divided}, is_divided)
+    picture = np.random.default_rng(1).integers(0, 256, (1024, 1024, 4), np.uint8)
+    around = np.pad(picture, ((2, 2), (2, 2), (0, 0)), mode="edge").astype(int)
+    expected = sum(around[j : j + 1024, i : i + 1024] for j in range(5) for i in range(5)) // 25
+    with mc.Queue("cpu0/2", policy="balance") as queue:
+        out = queue.empty(picture.shape, np.uint8)
+        mc.Program(IMAGES, path="f.cl").kernel("f")(queue, (1024, 1024), (16, 16), queue.array(picture), out)
+        wrong = int((out.get() != expected).any())
+        used = len({event.device for event in queue.trace.kernels()})
+    return Found({"devices": used, "wrong": wrong}, used == 2 and not wrong)
 
 
 @item("libsplit_f", "Figure 1 a to d, and a page of real devices", "7x by offset, over 3x in an iteration")

@@ -166,7 +166,7 @@ def number(argument: ArgumentFacts, data: bytes) -> int:
 def is_certain(summary: KernelSummary, names: Set[str]) -> bool:
     """Return whether nothing in a summary is unknown, and no variable of these ``names`` is converted: with values put
     in, it is that of the launch with these."""
-    if summary.failure or summary.hazards or summary.images_read or summary.images_written:
+    if summary.failure or summary.hazards:
         return False
     accesses = (*summary.accesses, *summary.own)
     if any(a.argument < 0 or a.operation == "unknown" for a in accesses):

@@ -102,6 +102,13 @@ def guarded_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     return found
 
 
+def image_kernel(program: ProgramFacts, kernel: str, pixels: tuple[str, ...]) -> SubKernel:
+    """Return the kernel with arrays in place of its images (:func:`manycl.analysis.texts.images.image_kernel`), or why
+    there is none. Raises as :func:`sub_kernel`."""
+    found: SubKernel = _question(program, "image_kernel", kernel, (pixels,))
+    return found
+
+
 def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
     """How to copy exactly what ranges of the work-groups of a launch of ``kernel`` wrote, or why that cannot be done.
 

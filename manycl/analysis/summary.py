@@ -145,8 +145,6 @@ class KernelSummary:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     counts: tuple[tuple[CountedPlace, Mapping[str, int]], ...] = ()
     loops: tuple[Loop, ...] = ()
-    images_read: frozenset[int] = frozenset()
-    images_written: frozenset[int] = frozenset()
     hazards: tuple[str, ...] = ()  # why groups may not run apart, beside accesses to arguments
     barriers: int = 0
     failure: str = ""

@@ -61,7 +61,8 @@ class WorkerAnswer:
 @dataclass(frozen=True, slots=True)
 class Question:
     """More about a source than its facts: ``what`` is ``sub_kernel``, ``windowed_kernel``, ``shifted_kernel``,
-    ``guarded_kernel``, ``merge_kernel`` or ``work_group_function`` (with ``arguments``), of ``kernel``."""
+    ``guarded_kernel``, ``merge_kernel``, ``image_kernel`` or ``work_group_function`` (these with ``arguments``), of
+    ``kernel``."""
 
     request: Request
     what: str
@@ -199,7 +200,7 @@ def _about_source(request: Request | Question) -> WorkerAnswer:
 
 
 def _result(question: Question, unit: Unit) -> object:
-    from manycl.analysis.texts import merge, rewrite
+    from manycl.analysis.texts import images, merge, rewrite
     from manycl.analysis.work_group.function import work_group_function
 
     source, _, _, options = question.request
@@ -207,6 +208,8 @@ def _result(question: Question, unit: Unit) -> object:
         return work_group_function(unit, question.kernel, *question.arguments)
     if question.what == "merge_kernel":
         return merge.merge_kernel(unit, question.kernel, source, options)
+    if question.what == "image_kernel":
+        return images.image_kernel(unit, question.kernel, options, *question.arguments)
     if question.what == "sub_kernel":
         return rewrite.sub_kernel(unit, question.kernel, source, options)
     edited = (rewrite.windowed_kernel, rewrite.shifted_kernel, rewrite.guarded_kernel)

@@ -94,7 +94,7 @@ class Program:
         """Return the kernel of a name. Raises LaunchError, which names those that there are."""
         kernel = self._kernels.get(name)
         if kernel is None:
-            kernel = self._kernels[name] = Kernel(self.facts, find_kernel(self.facts, name))
+            kernel = self._kernels[name] = kernel_of(self.facts, name)
         return kernel
 
     def annotate(
@@ -466,6 +466,16 @@ class Kernel:
 
     def _where(self, fact: ArgumentFacts) -> str:
         return f"kernel {self.name}, argument {fact.index} ({fact.name})"
+
+
+def kernel_of(program: ProgramFacts, name: str) -> Kernel:
+    """Return the kernel of a name. Raises LaunchError where there is none."""
+    facts = find_kernel(program, name)
+    if all(argument.kind != "image" for argument in facts.arguments):
+        return Kernel(program, facts)
+    from manycl.api.versions.images import ImageKernel  # few programs have images
+
+    return ImageKernel(program, facts)
 
 
 @checked()

@@ -8,7 +8,7 @@ for. Buffers lend it the host's copy of their contents.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -110,11 +110,13 @@ class OneDevice:
 
 
 class Loan:
-    """``real``: by the stand-in's memory objects, real ones."""
+    """``real``: by the stand-in's memory objects, real ones; ``returns``: what brings contents back that are not the
+    host's memory."""
 
     def __init__(self, one: OneDevice, memory: Iterable[Lendable]) -> None:
         self._one, self._queue = one, one.queue
         self._wholes: dict[LendableBuffer, Any] = {}
+        self.returns: list[Callable[[Any], Any]] = []
         self.real: dict[Lendable, Any] = {target: target.lent(self) for target in memory}
 
     def buffer(self, buffer: LendableBuffer) -> Any:
@@ -128,6 +130,8 @@ class Loan:
 
     def end(self) -> None:
         """What the device has written is in the buffers."""
+        for bring in self.returns:
+            bring(self._queue)
         for whole, lent in self._wholes.items():
             size = (whole.nbytes,)
             mapped, _ = compiled.enqueue_map_buffer(self._queue, lent, compiled.map_flags.READ, 0, size, np.uint8)

@@ -1,4 +1,5 @@
-"""Images and samplers: the best real device's, which does what is done with them (the one-device way)."""
+"""Images and samplers. Two-dimensional images of usual pixels are buffers of these, as in the stand-in; what is done
+with all others the best real device does (the one-device way)."""
 
 from __future__ import annotations
 
@@ -10,23 +11,24 @@ from weakref import WeakSet
 
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.objects.contexts import CommandQueue
+from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.events import Event, submit
-from manycl.stand_in.objects.images import Image, Sampler, at_once
+from manycl.stand_in.objects.images import Image, ImageDescriptor, Sampler, at_once
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
+from manycl.stand_in.objects.rectangles import _enqueue_read_buffer_rect, _enqueue_write_buffer_rect
 from manycl.stand_in.one_device import Loan
 from manycl_c import raw
 from manycl_c.calls import counted, does, enqueues, invalid_property, makes, same_context, tells
 from manycl_c.handles import handles
-from manycl_c.host import Address, until_zero, words
+from manycl_c.host import Address, memory, until_zero, words
 from manycl_c.objects.contexts import context_of
-from manycl_c.objects.memory import CODE, buffer_of, check_flags, check_part, with_properties
+from manycl_c.objects.memory import CODE, buffer_of, check_access, check_flags, check_part, with_properties
 from manycl_c.objects.transfers import own_buffer
 
 _TYPE = compiled.command_type
 _KIND_2D, _KIND_3D, _KIND_OF_BUFFER = 0x10F1, 0x10F2, 0x10F6
 _HOST = int(compiled.mem_flags.USE_HOST_PTR | compiled.mem_flags.COPY_HOST_PTR | compiled.mem_flags.ALLOC_HOST_PTR)
-_BUFFER = 0x1118  # CL_IMAGE_BUFFER
+_BUFFER, _ELEMENT_SIZE = 0x1118, 0x1111  # CL_IMAGE_BUFFER, CL_IMAGE_ELEMENT_SIZE
 _MADE_OF = 64
 """Where a cl_image_desc has the memory object that an image is made of."""
 
@@ -74,10 +76,30 @@ def create_image(context: Address, flags: int, form: Address, described: Address
         buffer = buffer_of(made_of)
         check_part(flags, buffer.own_flags)
         return BufferImage(buffer, flags, form, ctypes.string_at(described, _MADE_OF))
-    real = raw.make("clCreateImage", of.real.int_ptr, flags, form, described, host)
+    real = compiled.Image.from_int_ptr(raw.make("clCreateImage", of.real.int_ptr, flags, form, described, host), False)
     image = Image.__new__(Image)
-    image._begin(of, compiled.Image.from_int_ptr(real, False))
+    if _is_array(image, of, flags, form, described, host, real):
+        image.real = real  # which is only asked what images are like
+    else:
+        image._begin(of, real)
     return image
+
+
+def _is_array(
+    image: Image, context: Context, flags: int, form: Address, described: Address, host: Address, real: Any
+) -> bool:
+    """Whether a new image is made of a buffer, as it was asked for, and as there is a ``real`` one."""
+    if not (form and described):  # (else there would be no real one)
+        return False
+    kind, width, height, _, _, row, *_ = struct.unpack("=I4x6QII", ctypes.string_at(described, _MADE_OF))
+    if kind != _KIND_2D:
+        return False
+    how, copies = ImageDescriptor(), flags & int(compiled.mem_flags.COPY_HOST_PTR)
+    how.image_type, how.shape, how.pitches = kind, (width, height), (row, 0)
+    least = width * int.from_bytes(raw.ask("clGetImageInfo", real.int_ptr, _ELEMENT_SIZE), "little")
+    hostbuf = memory(host, (row or least) * (height - 1) + least) if copies and host else None
+    usual = compiled.ImageFormat(*struct.unpack("=2I", ctypes.string_at(form, 8)))
+    return image._is_array(context, flags, usual, how, hostbuf)
 
 
 @makes("clCreateImageWithProperties")
@@ -201,11 +223,25 @@ _COMMANDS = {
 """Commands on images, by their kinds, with their arguments between queue and events."""
 
 
+def _of_pixels(queue: CommandQueue, kind: int, blocking: bool, taken: Sequence[Any], waits: Any) -> Event:
+    """A command between the host and an image that is a buffer."""
+    (image, _, origin, region, row, _, address), reads = taken, kind == _TYPE.READ_IMAGE
+    check_access(image, int(image.real.get_info(compiled.mem_info.FLAGS)), reads=reads, writes=not reads)
+    start, extents, pitches = image.place(list(origin), list(region), "")
+    data = memory(address, (row or extents[0]) * (extents[1] - 1) + extents[0], writable=reads)
+    how = queue, image.pixels, data, start, (0, 0, 0), extents, pitches, (row,), waits, blocking
+    event = _enqueue_read_buffer_rect(*how, is_kept=False) if reads else _enqueue_write_buffer_rect(*how)
+    event.kind = kind
+    return event
+
+
 def _register(kind: int, name: str, letters: str) -> None:
     @enqueues(name)
     def enqueue(queue: CommandQueue, *given: Any) -> Event:
         *values, waits = given
         taken = [_TAKEN[letter](queue, value) for letter, value in zip(letters, values, strict=True)]
+        if letters[1] == "w" and taken[0].pixels is not None:
+            return _of_pixels(queue, kind, bool(values[1]), taken, waits)
         event = submit(queue, kind, waits, command_of(queue, name, *taken))
         if "w" in letters and values[letters.index("w")]:
             event.wait()

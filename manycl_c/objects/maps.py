@@ -146,7 +146,7 @@ def _map_image(
     same_context(queue, found)
     _check_flags(found, flags, int(found.real.get_info(compiled.mem_info.FLAGS)))
     held: tuple[Event, ...] = tuple([event for event in waits or () if event.gate is not None])
-    if isinstance(found, BufferImage) or ((held or not queue.is_usual) and not blocking):
+    if isinstance(found, BufferImage) or found.pixels is not None or ((held or not queue.is_usual) and not blocking):
         copy = _CopiedImage(queue, found, flags, words(origin, 3), words(region, 3))
         put(row, "Q", copy.row)
         put(depth, "Q", copy.depth)

@@ -42,6 +42,15 @@ def test_as_plain_divided_and_moved(tmp_path: Path, kept: Path) -> None:
     assert "on one device alone: maybe" in ended.stderr
 
 
+def test_kernels_that_write_images_are_divided(tmp_path: Path, kept: Path) -> None:
+    program = compiled("planes.c", tmp_path)
+    expected = ran(plain(program, tmp_path)).stdout
+    ended = ran(by_manycl(program, kept, "--devices", "opencl/2", "--policy", "balance", "--explain"))
+    assert ended.stdout == expected
+    assert "divided: blur x4 of 4" in ended.stderr
+    assert "on one device alone: order" in ended.stderr
+
+
 def test_ctrl_c_and_pipes_do_what_they_did(tmp_path: Path, kept: Path) -> None:
     """Python in the process has not taken signals, nor the locale, for itself."""
     program = compiled("quiet.c", tmp_path)

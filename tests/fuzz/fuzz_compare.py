@@ -25,11 +25,11 @@ from manycl.drivers.native.compiler import clang
 from manycl.errors import ManyclError
 from manycl.run.session.session import Session
 from tests.analysis import truth
-from tests.analysis.corpus_case import Case, Image, Launch
+from tests.analysis.corpus_case import Case, Launch
 from tests.analysis.corpus_launch import launch_of
 from tests.analysis.divided import divided, load
 from tests.analysis.work_group import natively
-from tests.fuzz.fuzz_types import IMAGES, KNOWN_FAULTS
+from tests.fuzz.fuzz_types import KNOWN_FAULTS
 
 Run = Callable[[Case, Launch, truth.Contents], truth.Contents]
 
@@ -173,12 +173,10 @@ def _pocl(case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
 
 
 def _executed(case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
-    """As a program that ``manycl exec`` started. Images are PoCL's there."""
+    """As a program that ``manycl exec`` started."""
     try:
         return _apart("manycl", _EXEC, case, launch, start)
     except EndedError as error:
-        if any(isinstance(a, Image) for a in launch.arguments):
-            _pocl(case, launch, start)
         raise NotComparedError(str(error)) from None
 
 
@@ -230,7 +228,7 @@ def compare(
     refused: dict[str, str] = {}
     differences: list[Difference] = []
     for name in whom:
-        faults = KNOWN_FAULTS.get("PoCL" if name == "exec" and IMAGES in called else name, {})
+        faults = KNOWN_FAULTS.get(name, {})
         if known := sorted(called & faults.keys()):
             refused[name] = f"known: {known[0]}: {faults[known[0]]}"
             continue

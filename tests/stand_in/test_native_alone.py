@@ -46,6 +46,19 @@ assert [k.function_name for k in program.all_kernels()] == ["step"]
 assert device.max_compute_units >= 1 and device.version.startswith("OpenCL "), device.version
 assert device.type == cl.device_type.CPU and device.local_mem_size > 0 and "cl_khr_fp64" in device.extensions
 """
+_IMAGES = """
+source = '''__constant sampler_t edge = CLK_ADDRESS_CLAMP_TO_EDGE;
+__kernel void right(__read_only image2d_t from, __write_only image2d_t to) {
+  int2 p = (int2)(get_global_id(0), get_global_id(1));
+  write_imagef(to, p, read_imagef(from, edge, p - (int2)(1, 0)));
+}'''
+picture = np.arange(64, dtype=np.uint8).reshape(4, 4, 4)
+images = [cl.image_from_array(ctx, picture, 4, mode, norm_int=True) for mode in "rw"]
+cl.Program(ctx, source).build().right(queue, (4, 4), None, *images)
+found = np.empty_like(picture)
+cl.enqueue_copy(queue, found, images[1], origin=(0, 0), region=(4, 4))
+assert (found == picture[:, [0, 0, 1, 2]]).all()
+"""
 
 
 def ran(text: str, devices: str) -> None:
@@ -56,7 +69,7 @@ def ran(text: str, devices: str) -> None:
 
 @pytest.mark.parametrize("devices", ["cpu", "cpu/2"])
 def test_programs_run_without_any_opencl_driver(devices: str) -> None:
-    ran(_NO_DRIVER + _BEGIN + _RUNS, devices)
+    ran(_NO_DRIVER + _BEGIN + _RUNS + _IMAGES, devices)
 
 
 def test_what_needs_a_driver_says_so() -> None:
@@ -72,7 +85,7 @@ def refused(function):
     raise AssertionError("nothing was refused")
 
 form = cl.ImageFormat(cl.channel_order.R, cl.channel_type.FLOAT)
-words = refused(lambda: cl.create_image(ctx, cl.mem_flags.READ_ONLY, form, (4, 4)))
+words = refused(lambda: cl.create_image(ctx, cl.mem_flags.READ_ONLY, form, (4, 4, 4)))
 assert "pip install pocl-binary-distribution" in words, words
 assert not device.image_support
 wrong = cl.Program(ctx, "__kernel void f(__global int *a) { a[0] = b; }")

@@ -85,8 +85,6 @@ class Abstract:
         self.known_loads: dict[tuple[int, str, int], Expr] = {}
         self.read_only: frozenset[int] = frozenset()
         self.all_loops: list[Loop] = []
-        self.images_read: set[int] = set()
-        self.images_written: set[int] = set()
         self.hazards: dict[str, None] = {}
         self.barriers = 0
         self.names: dict[str, int] = {}

@@ -279,8 +279,6 @@ def _followed(run: _AbstractRun) -> KernelSummary:
         run.origins,
         run.places(),
         tuple(run.all_loops),
-        frozenset(run.images_read),
-        frozenset(run.images_written),
         tuple(run.hazards),
         run.barriers,
         steps=run.steps,

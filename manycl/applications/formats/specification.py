@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from manycl.analysis.facts import ArgumentFacts
 from manycl.api.kernel_files import KernelFiles
@@ -19,8 +22,11 @@ from manycl.applications.formats.kinds import Fields, Given, check
 from manycl.applications.formats.symbols import Scope, limit, read_parameters, text
 from manycl.applications.formats.version_fields import VersionReader
 from manycl.applications.python_files import confined, python_file
+from manycl.errors import LaunchError
 from manycl.expressions import suggest
 from manycl.graph.graph import BufferArg, BufferKey
+from manycl.graph.versions.images import Image, image_of, with_arrays
+from manycl.graph.versions.images import sizes as image_sizes
 from manycl.utilities.json_lines import Location
 
 
@@ -119,6 +125,16 @@ class _SpecificationReader:
         program, kernel = kernel_fields.read_program(self.programs, fields)
         rank = fields["rank"]
         global_size, local_size = kernel_fields.read_ndrange(kernel, fields)
+        given, sizes = kernel_fields.given_arguments(kernel, fields), list[bytes]()
+        if any(facts.kind == "image" for facts, *_ in given):
+            images = [self.image(*argument) for argument in given]
+            try:
+                program = with_arrays(program, kernel.name, images)
+            except LaunchError as error:
+                raise fields.place.error(error.message) from None
+            kernel = program.kernels[kernel.name]
+            given = [(own, *rest) for own, (_, *rest) in zip(kernel.arguments, given, strict=False)]
+            sizes = [struct.pack("=i", size) for size in image_sizes(images)]
         if "partition" in fields and "device" in fields:
             raise fields.where("partition").error("a kernel has a device or a partition, not both")
         device, tenths = assemble.partitioned(fields["partition"])
@@ -131,7 +147,7 @@ class _SpecificationReader:
                 kernel=kernel,
                 global_size=global_size,
                 local_size=local_size,
-                args=[self.read_argument(key, *given) for given in kernel_fields.given_arguments(kernel, fields)],
+                args=[*(self.read_argument(key, *argument) for argument in given), *sizes],
                 offset=kernel_fields.read_offset(fields, len(global_size)),
                 device=device or fields["device"],
                 partition=tenths,
@@ -141,6 +157,20 @@ class _SpecificationReader:
                 versions=tuple(self.versions.read(program, kernel, fields)),
             )
         )
+
+    def image(self, facts: ArgumentFacts, value: Any, scope: Scope, place: Location) -> Image | None:
+        """What image an argument is, which is given the name of a buffer."""
+        if facts.kind != "image":
+            return None
+        key = self.buffers.get(text(value, scope, place)) if isinstance(value, str) else None
+        label = kernel_fields.label_of(facts)
+        if key is None:
+            raise place.error(f"{label} is an image: give the name of one of the specification's buffers")
+        made = self.draft.buffers[key].contents
+        try:
+            return image_of(made.shape, np.dtype(made.dtype))
+        except LaunchError as error:
+            raise place.error(f"{label} {error.message}") from None
 
     def read_argument(
         self, key: str, facts: ArgumentFacts, value: Any, scope: Scope, place: Location

@@ -27,8 +27,6 @@ def summary_dict(facts: KernelFacts, summary: KernelSummary) -> dict[str, Any]:
         "unknowns": dict(reader.unknowns),
         "hazards": [named(hazard, facts) for hazard in summary.hazards],
         "barriers": summary.barriers,
-        "images_read": [facts.arguments[i].name for i in sorted(summary.images_read)],
-        "images_written": [facts.arguments[i].name for i in sorted(summary.images_written)],
     }
 
 

@@ -95,9 +95,6 @@ def remarks(facts: KernelFacts, summary: KernelSummary) -> list[str]:
     found = []
     if summary.barriers:
         found.append(f"barriers: {summary.barriers} in the source")
-    for kind, images in (("reads", summary.images_read), ("writes", summary.images_written)):
-        if images:
-            found.append(f"{kind} images: {', '.join(facts.arguments[i].name for i in sorted(images))}")
     found += [f"hazard: {named(hazard, facts)}" for hazard in summary.hazards]
     inexact = {loop.line: loop.reason for loop in summary.loops if not loop.exact}
     found += [f"loop in line {line}: {reason}" for line, reason in sorted(inexact.items()) if reason]

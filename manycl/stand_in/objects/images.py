@@ -1,4 +1,6 @@
-"""Images, samplers and pipes: real ones of the best real device."""
+"""Images, samplers and pipes. Two-dimensional images of usual pixels are buffers of these, row after row, which kernels
+have as arrays (:mod:`manycl.analysis.texts.images`); a command of the real device's has a real one for its time. All
+others are real ones of the best real device."""
 
 from __future__ import annotations
 
@@ -8,13 +10,17 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from manycl.api.versions.images import Pixels
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.errors import error
+from manycl.graph.versions.images import image_of
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.events import Command, Event, submit
-from manycl.stand_in.objects.maps import MemoryMap
-from manycl.stand_in.objects.memory import Buffer, MemoryObject, MemoryObjectHolder
+from manycl.stand_in.objects.maps import MemoryMap, enqueue_map_buffer
+from manycl.stand_in.objects.memory import Buffer, MemoryObject, MemoryObjectHolder, as_bytes
+from manycl.stand_in.objects.rectangles import _enqueue_read_buffer_rect, _enqueue_write_buffer_rect, _triple
 from manycl.stand_in.objects.transfers import WaitFor, buffer_of, complete
+from manycl.stand_in.one_device import Loan
 
 _TYPE = compiled.command_type
 _INFO = compiled.mem_info
@@ -35,22 +41,118 @@ class _RealObject(MemoryObject):
         self.own_context, self.runtime, self.real, self.hostbuf = context, context.runtime, real, hostbuf
 
 
+_ORDERS = {int(getattr(compiled.channel_order, name)): n for name, n in (("R", 1), ("RG", 2), ("RGBA", 4))}
+_CHANNELS = {
+    int(getattr(compiled.channel_type, kind + name)): np.dtype(type_)
+    for kind, name, type_ in (
+        *((kind, f"_INT{bits}", f"i{bits // 8}") for kind in ("SNORM", "SIGNED") for bits in (8, 16)),
+        *((kind, f"_INT{bits}", f"u{bits // 8}") for kind in ("UNORM", "UNSIGNED") for bits in (8, 16)),
+        *(("SIGNED", "_INT32", "i4"), ("UNSIGNED", "_INT32", "u4"), ("HALF", "_FLOAT", "f2"), ("", "FLOAT", "f4")),
+    )
+}
+"""Of pixels that kernels can have in arrays: how many channels there are, and what they are."""
+_FLAGS = compiled.mem_flags
+_COPY, _USE = int(_FLAGS.COPY_HOST_PTR), int(_FLAGS.USE_HOST_PTR)
+_ACCESS = int(_FLAGS.READ_WRITE | _FLAGS.READ_ONLY | _FLAGS.WRITE_ONLY)
+Place = tuple[tuple[int, int, int], tuple[int, int, int], tuple[int]]
+
+
 class Image(_RealObject):
-    """(PyOpenCL's Python layer has its ``__init__``.)"""
+    """``pixels``: the contents, if it is one of these, else None. (PyOpenCL's Python layer has its ``__init__``.)"""
+
+    pixels: Buffer | None = None
 
     @staticmethod
     def _custom_init(image: Image, context: Context, flags: int, format: Any, *how: Any, **named: Any) -> None:  # noqa: A002
         """``how``: a descriptor and the host's memory, or (OpenCL 1.1) shape, pitches and that."""
+        if isinstance(how[0], ImageDescriptor) and image._is_array(context, int(flags), format, *how):
+            return
         real = compiled.Image.__new__(compiled.Image)
         compiled.Image._custom_init(real, context.real, int(flags), format, *how, **named)
         image._begin(context, real, real.hostbuf)
 
+    def _is_array(self, context: Context, flags: int, format_: Any, how: ImageDescriptor, hostbuf: Any) -> bool:
+        """Whether it is made of a buffer: what is not usual is for the real device, also to say what is wrong."""
+        channels, lanes = _CHANNELS.get(format_.channel_data_type), _ORDERS.get(format_.channel_order)
+        shape = how.shape
+        usual = how.image_type == compiled.mem_object_type.IMAGE2D and not flags & _USE and len(shape) == 2
+        if not usual or channels is None or lanes is None or min(shape) < 1 or shape[0] * shape[1] >> 31:
+            return False
+        self.extents = width, height = shape[0], shape[1]
+        self.pixel_size = channels.itemsize * lanes
+        row = width * self.pixel_size
+        pitch = int(how.pitches[0]) if how.pitches else 0
+        host = None if hostbuf is None else as_bytes(hostbuf)
+        is_short = host is not None and len(host) < (pitch or row) * (height - 1) + row
+        if (host is None) == bool(flags & _COPY) or is_short or 0 < pitch < row:
+            return False
+        self.form = flags & ~_COPY, format_
+        self.kind = image_of((height, width, lanes), channels)
+        self._begin(context, None)
+        rows = None if host is None else np.lib.stride_tricks.as_strided(host, (height, row), (pitch or row, 1))
+        self.pixels = Buffer(context, flags, row * height, None if rows is None else rows.reshape(-1))
+        return True
+
+    def argument(self) -> Pixels:
+        """What manycl's kernels are given."""
+        assert self.pixels is not None
+        return Pixels(self.pixels.live(), self.kind)
+
+    def lent(self, loan: Loan) -> Any:
+        """A real image of the contents, which come back when the command has ended."""
+        if self.pixels is None:
+            return self.real
+        context, memory, (flags, format_) = self.own_context.real, self.pixels.in_place(), self.form
+        real = compiled.Image.__new__(compiled.Image)
+        how = compiled.ImageDescriptor()
+        how.image_type, how.shape, how.pitches = compiled.mem_object_type.IMAGE2D, self.extents, (0, 0)
+        compiled.Image._custom_init(real, context, flags & _ACCESS | _COPY, format_, how, memory)
+        loan.returns.append(
+            lambda queue: compiled._enqueue_read_image(queue, real, (0, 0), self.extents, memory, 0, 0, None, True)
+        )
+        return real
+
+    def place(self, origin: Any, region: Any, routine: str) -> Place:
+        """A rectangle of pixels, in bytes: where it begins, its extents, and the bytes from row to row."""
+        (x, y, z), (w, h, depth) = _triple(origin, 0, "origin", routine), _triple(region, 1, "region", routine)
+        is_outside = min(x, y, z) < 0 or min(w, h, depth) < 1 or x + w > self.extents[0] or y + h > self.extents[1]
+        refuse("INVALID_VALUE", is_outside or z + depth != 1, routine)
+        size = self.pixel_size
+        return (x * size, y, 0), (w * size, h, 1), (self.extents[0] * size,)
+
+    def release(self) -> None:
+        (self.real if self.pixels is None else self.pixels).release()
+
+    def _information(self, param: int) -> Any:
+        if self.pixels is None:
+            return super()._information(param)
+        return compiled.mem_object_type.IMAGE2D if param == _INFO.TYPE else self.pixels.get_info(param)
+
     def get_image_info(self, param: int) -> Any:
-        return self.real.get_image_info(param)
+        if self.pixels is None:
+            return self.real.get_image_info(param)
+        (width, height), size = self.extents, self.pixel_size
+        known = {"FORMAT": self.form[1], "ELEMENT_SIZE": size, "ROW_PITCH": size * width, "BUFFER": None}
+        known |= {"WIDTH": width, "HEIGHT": height}
+        answers = {
+            int(value): known.get(name, 0) for name, value in vars(compiled.image_info).items() if name.isupper()
+        }
+        return self._told(answers, param)
 
 
 class ImageDescriptor(compiled.ImageDescriptor):  # type: ignore[misc]
-    """As PyOpenCL's; images made of buffers are not shared with these."""
+    """As PyOpenCL's, whose ``shape`` and ``pitches`` can only be set; images made of buffers are not shared with
+    these."""
+
+    shape: Any = ()
+    pitches: Any = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("shape", "pitches"):
+            getattr(compiled.ImageDescriptor, name).__set__(self, value)
+            self.__dict__[name] = () if value is None else tuple(map(int, value))
+        else:
+            super().__setattr__(name, value)
 
     @property
     def buffer(self) -> Any:
@@ -93,6 +195,13 @@ class Sampler(compiled.Sampler):  # type: ignore[misc]
             raise error("INVALID_VALUE", "from_int_ptr", "manycl knows no such object")
         return found
 
+    @property
+    def number(self) -> int:
+        """What manycl's kernels are given."""
+        addressing = self.get_info(_SAMPLER.ADDRESSING_MODE) - int(compiled.addressing_mode.NONE)
+        filtering = self.get_info(_SAMPLER.FILTER_MODE) - int(compiled.filter_mode.NEAREST)
+        return int(2 * addressing + 16 * (1 + filtering) + bool(self.get_info(_SAMPLER.NORMALIZED_COORDS)))
+
     def get_info(self, param: int) -> Any:
         if param == compiled.sampler_info.CONTEXT:
             return self.own_context
@@ -133,28 +242,37 @@ def at_once(queue: CommandQueue, memory: Sequence[MemoryObject], command: Callab
             loan.end()
 
 
-def _image(memory: MemoryObjectHolder, routine: str) -> Any:
+def _image(memory: MemoryObjectHolder, routine: str) -> Image:
     if not isinstance(memory, Image):
         raise error("INVALID_MEM_OBJECT", routine)
-    return memory.real
+    return memory
 
 
 def as_command(queue: CommandQueue, function: Callable[..., Any], *how: Any) -> Command:
-    """A command of the real device's: ``function(queue, *how)``, with real buffers in place of those among ``how``."""
-    buffers = [one for one in how if isinstance(one, Buffer)]
+    """A command of the real device's: ``function(queue, *how)``, with real memory objects in place of those among
+    ``how``."""
+    memory = [one for one in how if isinstance(one, MemoryObject)]
 
     def enqueue() -> None:
         def command(own: Any, *real: Any) -> Any:
             left = iter(real)
-            return function(own, *(next(left) if isinstance(one, Buffer) else one for one in how))
+            return function(own, *(next(left) if isinstance(one, MemoryObject) else one for one in how))
 
-        at_once(queue, buffers, command)
+        at_once(queue, memory, command)
 
     return enqueue
 
 
-def _host_command(routine: str, kind: int, function: Callable[..., Any]) -> Callable[..., Event]:
-    """What enqueues a command between an image and the host."""
+def _told(event: Event, kind: int) -> Event:
+    """What a command of a buffer's is to those who enqueued one of an image's."""
+    event.kind = kind
+    return event
+
+
+def _host_command(
+    routine: str, kind: int, function: Callable[..., Any], of_buffer: Callable[..., Event]
+) -> Callable[..., Event]:
+    """What enqueues a command between an image and the host; ``of_buffer``: between a rectangle of a buffer and it."""
 
     def enqueue(
         queue: CommandQueue,
@@ -167,14 +285,23 @@ def _host_command(routine: str, kind: int, function: Callable[..., Any]) -> Call
         wait_for: WaitFor = None,
         is_blocking: bool = True,
     ) -> Event:
-        how = _image(mem, routine), origin, region, hostbuf, row_pitch, slice_pitch
+        image = _image(mem, routine)
+        if image.pixels is not None:
+            start, extents, pitches = image.place(origin, region, routine)
+            places = start, (0, 0, 0), extents, pitches, (row_pitch,)
+            return _told(of_buffer(queue, image.pixels, hostbuf, *places, wait_for, is_blocking), kind)
+        how = image, origin, region, hostbuf, row_pitch, slice_pitch
         return complete(submit(queue, kind, wait_for, as_command(queue, function, *how), hostbuf), is_blocking)
 
     return enqueue
 
 
-_enqueue_read_image = _host_command("clEnqueueReadImage", _TYPE.READ_IMAGE, compiled._enqueue_read_image)
-_enqueue_write_image = _host_command("clEnqueueWriteImage", _TYPE.WRITE_IMAGE, compiled._enqueue_write_image)
+_enqueue_read_image = _host_command(
+    "clEnqueueReadImage", _TYPE.READ_IMAGE, compiled._enqueue_read_image, _enqueue_read_buffer_rect
+)
+_enqueue_write_image = _host_command(
+    "clEnqueueWriteImage", _TYPE.WRITE_IMAGE, compiled._enqueue_write_image, _enqueue_write_buffer_rect
+)
 
 
 def _enqueue_copy_image(
@@ -223,8 +350,17 @@ def enqueue_map_image(
     wait_for: WaitFor = None,
     is_blocking: bool = True,
 ) -> tuple[np.ndarray[Any, Any], Event, int, int]:
-    """The real device's memory: it is unmapped when the array goes, or by ``array.base.release()``."""
-    real, found = _image(img, "clEnqueueMapImage"), list[Any]()
+    """The real device's memory, or the buffer's: it is unmapped when the array goes, or by ``array.base.release()``."""
+    image, found = _image(img, "clEnqueueMapImage"), list[Any]()
+    if image.pixels is not None:
+        (x, y, _), (width, rows, _), (row,) = image.place(origin, region, "clEnqueueMapImage")
+        nbytes = (rows - 1) * row + width
+        how = flags, y * row + x, (nbytes,), np.uint8, "C", None, wait_for, is_blocking
+        memory, event = enqueue_map_buffer(queue, image.pixels, *how)
+        mapped = cast(Any, memory.base)
+        mapped.__array_interface__ = np.ndarray(shape, dtype, memory, 0, strides, cast(Any, order)).__array_interface__
+        return np.asarray(mapped), _told(event, _TYPE.MAP_IMAGE), row, 0
+    real = image.real
 
     def enqueue() -> None:
         queue.runtime.finish()

@@ -18,6 +18,7 @@ from manycl.errors import ManyclError
 from manycl.stand_in.errors import error
 from manycl.stand_in.native_model import group_info
 from manycl.stand_in.objects.events import Event
+from manycl.stand_in.objects.images import Image, Sampler
 from manycl.stand_in.objects.launches import enqueue_nd_range_kernel
 from manycl.stand_in.objects.memory import Buffer, MemoryObjectHolder, as_bytes
 from manycl.stand_in.objects.objects import OpenCLObject
@@ -59,7 +60,7 @@ class Kernel(OpenCLObject):
         )
         self.given: list[Any] = [NOT_SET] * count
         self.missing = count
-        self.shares = False  # whether buffers lie on the host's memory
+        self.shares = False  # whether there are images, or buffers that lie on the host's memory
         self.apart: set[int] = set() if self.facts is not None else set(range(count))
         self._enqueue: Callable[..., Event] | None = None
         self._set_args: Callable[..., None] | None = None
@@ -120,6 +121,9 @@ class Kernel(OpenCLObject):
                 self.shares = True
         elif isinstance(value, compiled.LocalMemory) and fact is not None and fact.kind == "local" and value.size:
             self._take(index, LocalMemory(value.size))
+        elif fact is not None and _is_array(fact, value):
+            self._take(index, value)
+            self.shares = True
         elif value is None or isinstance(value, _OBJECTS):
             self._take_apart(index, value)
         else:
@@ -291,6 +295,13 @@ class Kernel(OpenCLObject):
 
     def get_sub_group_info(self, device: Device, param: int, input_value: Any = None) -> Any:
         return self.real.get_sub_group_info(device.model, param, input_value)
+
+
+def _is_array(fact: ArgumentFacts, value: Any) -> bool:
+    """Whether a kernel may have an image as an array, or a sampler as a number."""
+    if isinstance(value, Sampler):
+        return fact.kind == "sampler"
+    return isinstance(value, Image) and value.pixels is not None and fact.kind == "image"
 
 
 def _kind_of(value: Any) -> str:

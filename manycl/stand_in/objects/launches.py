@@ -14,6 +14,7 @@ from manycl.errors import ManyclError
 from manycl.stand_in.errors import error
 from manycl.stand_in.native_model import NativeModel
 from manycl.stand_in.objects.events import Event, are_free, submit
+from manycl.stand_in.objects.images import Image, Sampler
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def enqueue_nd_range_kernel(
     if kernel.apart or kernel.facts is None:
         return _whole(queue, kernel, (size, local, offset), given, wait_for, kernel.why_whole)
     manycl = queue.manycl
-    bound = [value.array if isinstance(value, Buffer) else value for value in given]
+    bound = [_bound(value) for value in given]
 
     def enqueue() -> api.Event | None:
         try:
@@ -81,6 +82,13 @@ def _again(queue: CommandQueue, kernel: Kernel, size: Any, local: Any) -> Event 
         return event
     except (ManyclError, AttributeError, TypeError):  # sizes that are lists, buffers that are gone, and what is refused
         return None
+
+
+def _bound(value: Any) -> Any:
+    """What manycl's kernel is given for an argument."""
+    if isinstance(value, Image):
+        return value.argument()
+    return value.array if isinstance(value, Buffer) else value.number if isinstance(value, Sampler) else value
 
 
 def ndrange(size: Any, local: Any, offset: Any, g_times_l: bool) -> tuple[Sizes, Sizes | None, Sizes | None]:

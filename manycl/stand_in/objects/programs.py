@@ -19,7 +19,6 @@ from manycl.analysis.reading.options import are_own
 from manycl.api import program as api
 from manycl.drivers.opencl.real import cl, compiled
 from manycl.errors import RECURSION, ManyclError, OptionError
-from manycl.graph.launch import find_kernel
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel, build_info, compiles
 from manycl.stand_in.objects.contexts import Context
@@ -205,7 +204,7 @@ class _Program(OpenCLObject):
         found = self._kernels.get(name)
         if found is None:
             assert self.facts is not None
-            found = self._kernels[name] = api.Kernel(self.facts, find_kernel(self.facts, name))
+            found = self._kernels[name] = api.kernel_of(self.facts, name)
         return found
 
     def all_kernels(self) -> list[Kernel]:

@@ -90,6 +90,37 @@ def case_image_information(ctx, queue):
     return one.shape, one.width, one.height, one.type, one.format == FORMAT, one.context == ctx, FORMAT in formats
 
 
+def case_image_of_another_format(ctx, queue):
+    """Kernels read it between pixels, and write it; the real device fills a part, and tells a kernel its order."""
+    source = """
+    __kernel void zoomed(__read_only image2d_t in, sampler_t how, __write_only image2d_t out) {
+      int2 p = (int2)(get_global_id(0), get_global_id(1));
+      write_imagef(out, p, 1 - read_imagef(in, how, (float2)(p.x + 0.75f, p.y - 0.25f) / (float2)(9, 5)));
+    }
+    __kernel void order(__read_only image2d_t in, __global int *out) { *out = get_image_channel_order(in); }
+    """
+    form = cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.UNORM_INT8)
+    rows = np.arange(5 * 44, dtype=np.uint8).reshape(5, 44)  # 8 bytes more than are needed
+    one = cl.create_image(ctx, F.READ_ONLY | F.COPY_HOST_PTR, form, (9, 5), (44,), rows)
+    other, number = cl.create_image(ctx, F.READ_WRITE, form, (9, 5)), cl.Buffer(ctx, F.READ_WRITE, 4)
+    how = cl.Sampler(ctx, True, cl.addressing_mode.MIRRORED_REPEAT, cl.filter_mode.LINEAR)
+    program = cl.Program(ctx, source).build()
+    program.zoomed(queue, (9, 5), None, one, how, other)
+    cl.enqueue_fill_image(queue, other, np.array([0, 0.2, 0.4, 1], np.float32), (7, 1), (2, 3))
+    program.order(queue, (1,), None, other, number)
+    out, code = np.zeros((5, 40), np.uint8), np.empty(1, np.int32)
+    cl.enqueue_copy(queue, out[1:], other, origin=(1, 1), region=(8, 4), pitches=(40,))
+    cl.enqueue_copy(queue, code, number)
+    part, _, row, _ = cl.enqueue_map_image(
+        queue, other, cl.map_flags.READ, (2, 1), (3, 2), (2, 12), np.uint8, strides=(36, 1)
+    )
+    return out.tolist(), int(code[0]), row, part.tolist(), one.element_size
+
+
+def case_part_of_an_image_that_it_has_not(ctx, queue):
+    cl.enqueue_copy(queue, np.empty((4, 6, 4), np.float32), image(ctx), origin=(1, 0), region=(6, 4))
+
+
 def case_image_of_no_format(ctx, queue):
     return cl.create_image(ctx, F.READ_ONLY, cl.ImageFormat(cl.channel_order.RGB, cl.channel_type.FLOAT), shape=(0, 4))
 
