@@ -202,8 +202,8 @@ class Record(Protocol):
     def events(self) -> Sequence[Event]:
         """Return kernel, transfer and host events of everything that completed, sorted by start."""
 
-    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
-        """Return (node, device, seconds) of every launch that completed."""
+    def durations(self, nodes: Set[int] | None = None) -> Iterable[tuple[int, DeviceIndex, float]]:
+        """Return (node, device, seconds) of every launch that completed; ``nodes``: of these only."""
 
     def waited(self) -> Iterable[tuple[float, float]]:
         """Return the intervals, in seconds since the run began, in which launches waited to start that a driver may

@@ -10,9 +10,10 @@ from typing import TypeVar
 from manycl.drivers.driver import Event
 from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferKey, Graph, Launch
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch
 from manycl.graph.launch import with_arguments
 from manycl.machine import HOST, DeviceIndex
+from manycl.model.history.learning import enough
 from manycl.plan.plan import Plan, alone
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Command, Copy, Done, Failed, Run, TransferQueue
@@ -37,6 +38,12 @@ Value = TypeVar("Value")
 def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
     """Return commands in one queue of a device in the form that records have."""
     return [(i, device, 0, event) for i, (_, _, event) in enumerate(given)]
+
+
+def _task(given: Given) -> DeviceTask:
+    """Return the node of a command, with the command's own arguments."""
+    node, args, _ = given
+    return with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
 
 
 class EagerResult:
@@ -71,14 +78,10 @@ class EagerResult:
     @cached_property
     def enqueued(self) -> Batch:
         """The commands that were enqueued."""
-        nodes = [
-            with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
-            for node, args, _ in self.given
-        ]
-        first = self.batch.first
+        nodes, first = tuple(map(_task, self.given)), self.batch.first
         after = {i - first: tuple([n - first for n in found if n >= first]) for i, found in self._after.items()}
         after = {i: found for i, found in after.items() if 0 <= i < len(nodes) and found}
-        return Batch(tuple(nodes), self._buffers, after)
+        return Batch(nodes, self._buffers, after)
 
     @cached_property
     def graph(self) -> Graph:
@@ -89,13 +92,15 @@ class EagerResult:
         """The record of when its commands ran."""
         batch = self.batch
         record = self._whole.batch(batch.began, (batch.first, len(self.given)), self._moved)
-        record.graph = self.graph
         record.kernels = launched(self.given, self.device)
         return record
 
     def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
         """Return what models learn from, in the form of :meth:`Result.samples`."""
-        return self.graph, self.record.durations()
+        nodes = [node for node, _, _ in self.given]
+        few = enough(nodes)
+        nodes = [_task(given) if place in few else given[0] for place, given in enumerate(self.given)]
+        return Graph(tuple(nodes), self._buffers, ((),) * len(nodes)), self.record.durations(few)
 
     def resume(self, failed: Failed, watch: EventMonitor | None) -> None:
         """Note that a command has failed. Where its device is lost, other devices do what is left, as in any run; else
@@ -154,6 +159,7 @@ class EagerResult:
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
         """Return what ``ended`` returns for the playback of the batch's command graph."""
+        self.record.graph = self.graph
         plan = alone(self.graph, self.device, self._devices.machine)
         plan.details[UNPLANNED] = True
         problem = problem_of(self._devices, self._data, self.graph)

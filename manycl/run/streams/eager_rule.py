@@ -161,11 +161,6 @@ class Decision(NamedTuple):
     is_compared: bool = False
     is_trial: bool = False
 
-    @property
-    def told(self) -> list[str]:
-        """The sentences of a trace about it."""
-        return [f"{self.way.value}: {self.reason}"]
-
 
 def gains_nothing(seconds: float, is_new: bool = False) -> bool:
     """Return whether a run of so many seconds is too short for a plan to pay. ``is_new``: it had code and memory to
@@ -175,7 +170,8 @@ def gains_nothing(seconds: float, is_new: bool = False) -> bool:
 
 def is_worth_planning(graph: MeasuredGraph) -> bool:
     """Return whether a plan of a graph that runs eagerly is to be made in the background, so that it can be tried."""
-    return graph.is_analysed and not gains_nothing(graph.quickest) and graph.planned_runs < TRIALS
+    is_due = graph.is_analysed and graph.nodes < HORIZON  # (a long one is tried in parts)
+    return is_due and not gains_nothing(graph.quickest) and graph.planned_runs < TRIALS
 
 
 def decide(facts: Facts) -> Decision:
