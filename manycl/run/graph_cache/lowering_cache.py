@@ -70,6 +70,10 @@ class LoweringCache:
         self._ahead = problem.graph, plan, lowered
         return lowered
 
+    def has(self, graph: Graph, plan: Plan) -> bool:
+        """Return whether a plan for a graph has steps here."""
+        return any(of is graph and known is plan for of, known, *_ in self._kept)
+
     def exists(self, lowered: Lowered) -> bool:
         """Return whether what steps have allocated still exists."""
         return any(kept is lowered for *_, kept in self._kept)

@@ -10,7 +10,7 @@ from functools import partial
 from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.preemptible import that_may_leave
+from manycl.plan.preemptible import with_preemption
 from manycl.run.commands.backend import Command, EndsEarly, Run, Shorten
 from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.commands.transfers import Subject
@@ -112,7 +112,7 @@ class MovingPlayer(Dynamic):
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
                 out.append(a._replace(first=first, groups=groups, end=end))
         found = replace(plan, assignments=tuple(out), movable=plan.still, in_turn=())
-        return that_may_leave(self.script.problem, found)
+        return with_preemption(self.script.problem, found)
 
     def _in_packets(self, plan: Plan) -> Plan:
         """Return a plan with the packet sizes on which devices have settled; the number of chunks of shares follows

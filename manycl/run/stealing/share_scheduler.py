@@ -18,9 +18,8 @@ from math import inf
 
 from manycl import flags
 from manycl.graph.graph import BufferKey, HostTask
-from manycl.machine import DeviceIndex
+from manycl.machine import DeviceIndex, are_of_a_kind
 from manycl.model.estimates import Slowed
-from manycl.plan.movable import are_of_a_kind
 from manycl.plan.plan import ON_HOST
 from manycl.plan.preemptible import at_a_time
 from manycl.plan.problem import Problem
