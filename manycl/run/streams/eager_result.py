@@ -40,12 +40,6 @@ def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, Dev
     return [(i, device, 0, event) for i, (_, _, event) in enumerate(given)]
 
 
-def _task(given: Given) -> DeviceTask:
-    """Return the node of a command, with the command's own arguments."""
-    node, args, _ = given
-    return with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
-
-
 class EagerResult:
     """A batch of an eager stream that is over. ``after``: for commands of the stream, those before that they wait for.
     ``found``: masks of the memories where its buffers were valid before. ``error``: its failure, of command ``failed``
@@ -78,10 +72,16 @@ class EagerResult:
     @cached_property
     def enqueued(self) -> Batch:
         """The commands that were enqueued."""
-        nodes, first = tuple(map(_task, self.given)), self.batch.first
+        nodes, known, first = list[DeviceTask](), dict[object, DeviceTask](), self.batch.first
+        for task, args, _ in self.given:
+            node = task
+            if args is not None and isinstance(task, Launch):  # most come again and again
+                key = id(task), *args
+                node = known.get(key) or known.setdefault(key, with_arguments(task, tuple(args)))
+            nodes.append(node)
         after = {i - first: tuple([n - first for n in found if n >= first]) for i, found in self._after.items()}
         after = {i: found for i, found in after.items() if 0 <= i < len(nodes) and found}
-        return Batch(nodes, self._buffers, after)
+        return Batch(tuple(nodes), self._buffers, after)
 
     @cached_property
     def graph(self) -> Graph:
@@ -97,10 +97,8 @@ class EagerResult:
 
     def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
         """Return what models learn from, in the form of :meth:`Result.samples`."""
-        nodes = [node for node, _, _ in self.given]
-        few = enough(nodes)
-        nodes = [_task(given) if place in few else given[0] for place, given in enumerate(self.given)]
-        return Graph(tuple(nodes), self._buffers, ((),) * len(nodes)), self.record.durations(few)
+        nodes = self.enqueued.nodes
+        return Graph(nodes, self._buffers, ((),) * len(nodes)), self.record.durations(enough(nodes))
 
     def resume(self, failed: Failed, watch: EventMonitor | None) -> None:
         """Note that a command has failed. Where its device is lost, other devices do what is left, as in any run; else

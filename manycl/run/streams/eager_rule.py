@@ -16,6 +16,7 @@ from typing import NamedTuple
 from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import SHORTEST
+from manycl.plan.problem import ENQUEUING
 from manycl.run.engine.trial import LOSING
 from manycl.utilities.kept import ENOUGH
 
@@ -216,7 +217,7 @@ def _of_several(facts: Facts) -> Decision:
     graph = facts.graph
     if graph is None:
         return _unknown(facts)
-    if graph.nodes >= HORIZON:  # parts of long programs are compared as such
+    if graph.nodes >= HORIZON and graph.quickest > ENQUEUING * graph.nodes:  # parts of it are compared as such
         return _planned("it is a part of a long program")
     if graph.latest >= LONG and facts.is_mortal:
         return _planned("it takes long, and plans keep copies in case that a device is lost")
