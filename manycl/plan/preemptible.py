@@ -28,7 +28,7 @@ FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
 time."""
 LONG = 2.0
 """Launches that take longer than this many times that are run in packets."""
-PACKETS_AHEAD, BESIDE = 2, 3
+PACKETS_IN_FLIGHT, BESIDE = 2, 3
 """Packets that a device has at a time: for a processor, one behind another; for other devices, beside each other, as
 packets of few work-groups leave room."""
 FILLED = 1024
@@ -48,10 +48,10 @@ def is_long(device: Device, seconds: float) -> bool:
 
 def at_a_time(device: Device) -> int:
     """Return the number of packets that a device has at a time."""
-    return PACKETS_AHEAD if device.kind == "cpu" else BESIDE
+    return PACKETS_IN_FLIGHT if device.kind == "cpu" else BESIDE
 
 
-def ahead(problem: Problem) -> float:
+def in_flight(problem: Problem) -> float:
     """Return the most seconds of work that devices are to have at a time, if some are demanded."""
     return min([within(problem.machine.devices[d]) for d in problem.demanded], default=inf)
 
@@ -74,10 +74,6 @@ def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) 
     return max(1.0, FILLED * found.compute_units / (each * at_a_time(found)))
 
 
-def _is_known(problem: Problem, node: int) -> bool:
-    return not isinstance(problem.splits, AnalysedSplits) or problem.splits.is_known(node)
-
-
 def with_preemption(problem: Problem, plan: Plan, strict: bool = True, demanded: bool = True) -> Plan:
     """Return the plan in which long launches are shares that may move (``Plan.movable``), so that their devices are
     soon free. Launches that may not be divided stay whole, and so do those not analysed yet: the analysis takes longer
@@ -98,7 +94,8 @@ def with_preemption(problem: Problem, plan: Plan, strict: bool = True, demanded:
             asked.add(a.node)
         elif seconds >= SHORTEST and ((device.shortens and device.memory == HOST) or others) and a.device != ON_HOST:
             still.add(a.node)
-    may = {n for n in asked | still if _is_known(problem, n) and may_move(problem, n)}
+    looked = problem.splits if isinstance(problem.splits, AnalysedSplits) else None
+    may = {n for n in asked | still if (looked is None or looked.is_known(n)) and may_move(problem, n)}
     asked &= may
     still &= may - {*asked, *plan.movable} if len(devices) > 1 else set()
     if sum([a.end - a.start for a in plan.assignments if a.node in still]) < SHORTEST * len(problem.graph):

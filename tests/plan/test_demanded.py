@@ -16,8 +16,8 @@ from manycl.plan.preemptible import (
     FILLED,
     FREE,
     LONG,
-    ahead,
     at_a_time,
+    in_flight,
     least_groups,
     longest_packet,
     with_preemption,
@@ -63,8 +63,8 @@ def test_what_may_not_be_divided_stays_whole(memories: tuple[int, int]) -> None:
 
 def test_pieces_are_as_short_as_they_have_to_be() -> None:
     one = asked(D0)
-    assert ahead(one) == SOON
-    assert ahead(asked()) == longest_packet(one, D1) == inf
+    assert in_flight(one) == SOON
+    assert in_flight(asked()) == longest_packet(one, D1) == inf
     longest = longest_packet(one, D0)
     assert 0.0 < 2 * longest <= SOON
     groups = 10**6

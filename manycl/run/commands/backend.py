@@ -21,17 +21,17 @@ from manycl.trace import Event
 
 
 class TransferQueue(IntEnum):
-    """The queues of a device for its transfers, beside its kernel queues (0, 1, …). AHEAD is for uploads before their
-    turn, EARLY for downloads of what was just written, so that transfers that are due do not wait behind them. Small
-    transfers may also be in a kernel queue."""
+    """The queues of a device for its transfers, beside its kernel queues (0, 1, …). PREFETCH is for uploads before
+    their turn, EARLY for downloads of what was just written, so that transfers that are due do not wait behind them.
+    Small transfers may also be in a kernel queue."""
 
     UPLOAD = -1
     DOWNLOAD = -2
-    AHEAD = -3
+    PREFETCH = -3
     EARLY = -4
 
 
-UPLOADS = TransferQueue.UPLOAD, TransferQueue.AHEAD
+UPLOADS = TransferQueue.UPLOAD, TransferQueue.PREFETCH
 """The queues of transfers to a device; the other ones are for transfers from it."""
 
 

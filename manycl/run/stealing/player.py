@@ -139,13 +139,13 @@ class MovingPlayer(Dynamic):
     def is_free(self, device: DeviceIndex) -> bool:
         return device not in self._coming.values() and super().is_free(device)
 
-    def _bring_ahead(self) -> None:
+    def _prefetch(self) -> None:
         if not self._following.foresees:  # no device is busy with something else
             return
         packets = self._packets
         devices = [d for d in self._far if d not in self.full]
-        for device, keys in self._following.ahead(devices, partial(packets.may_bring, self._is_heard)):
-            self._coming.update(dict.fromkeys(packets.bring_ahead(keys, device), device))
+        for device, keys in self._following.prefetched(devices, partial(packets.may_bring, self._is_heard)):
+            self._coming.update(dict.fromkeys(packets.prefetch(keys, device), device))
 
     def shortening(self) -> Sequence[Shorten]:
         return self._following.shortening()
