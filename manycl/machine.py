@@ -259,6 +259,13 @@ class Machine:
         )
 
 
+def are_of_a_kind(devices: Sequence[Device]) -> bool:
+    """Return whether devices are known to be of one model and driver."""
+    if not all(d.model or d.platform for d in devices):
+        return False
+    return len({(d.kind, d.model, d.platform, d.driver) for d in devices}) == 1
+
+
 def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, int]:
     """Return the numbers of queues that a user gives, if they are possible. A name that no device has is a mistake, a
     kind without a device here is not. Raises DeviceError."""

@@ -490,7 +490,7 @@ def _named(policy: str | Policy | Plan) -> str:
 
 def _explained(run: Result, decision: Decision) -> Result:
     """Return the result of a run that says why it was eager, or planned."""
-    run.details.setdefault(SUBMITTED, decision.told)
+    run.details.setdefault(SUBMITTED, [f"{decision.way.value}: {decision.reason}"])
     return run
 
 

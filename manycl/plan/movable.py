@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import with_work_groups
-from manycl.machine import HOST, Device, DeviceIndex
+from manycl.machine import HOST, DeviceIndex, are_of_a_kind
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 
@@ -133,13 +133,6 @@ def is_in_order(launch: Launch, dimension: int) -> bool:
 def _are_alike(problem: Problem, task: Launch, places: Sequence[DeviceIndex]) -> bool:
     """Return whether devices give the same bits: they are of one kind, and run the same version."""
     return not task.versions and are_of_a_kind([problem.machine.devices[d] for d in places])
-
-
-def are_of_a_kind(devices: Sequence[Device]) -> bool:
-    """Return whether devices are known to be of one model and driver."""
-    if not all(d.model or d.platform for d in devices):
-        return False
-    return len({(d.kind, d.model, d.platform, d.driver) for d in devices}) == 1
 
 
 def _obstacles(problem: Problem, node: int, ranges: Sequence[Assignment], deterministic: bool) -> Iterator[str]:

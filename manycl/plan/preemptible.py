@@ -11,12 +11,13 @@ device is to be free (*bounded in-flight commands*: W. Shen et al., "XSched", OS
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from math import inf, prod
 
 from manycl.graph.graph import Launch
-from manycl.machine import HOST, Device, DeviceIndex
-from manycl.plan.movable import ENDINGS, SHORTEST, are_of_a_kind, is_in_order, may_move
+from manycl.machine import HOST, Device, DeviceIndex, are_of_a_kind
+from manycl.plan.movable import ENDINGS, SHORTEST, is_in_order, may_move
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, as_ranges
@@ -27,7 +28,7 @@ FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
 time."""
 LONG = 2.0
 """Launches that take longer than this many times that are run in packets."""
-PACKETS_AHEAD, BESIDE = 2, 3
+PACKETS_IN_FLIGHT, BESIDE = 2, 3
 """Packets that a device has at a time: for a processor, one behind another; for other devices, beside each other, as
 packets of few work-groups leave room."""
 FILLED = 1024
@@ -47,10 +48,10 @@ def is_long(device: Device, seconds: float) -> bool:
 
 def at_a_time(device: Device) -> int:
     """Return the number of packets that a device has at a time."""
-    return PACKETS_AHEAD if device.kind == "cpu" else BESIDE
+    return PACKETS_IN_FLIGHT if device.kind == "cpu" else BESIDE
 
 
-def ahead(problem: Problem) -> float:
+def in_flight(problem: Problem) -> float:
     """Return the most seconds of work that devices are to have at a time, if some are demanded."""
     return min([within(problem.machine.devices[d]) for d in problem.demanded], default=inf)
 
@@ -73,41 +74,40 @@ def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) 
     return max(1.0, FILLED * found.compute_units / (each * at_a_time(found)))
 
 
-def _is_known(problem: Problem, node: int) -> bool:
-    return not isinstance(problem.splits, AnalysedSplits) or problem.splits.is_known(node)
+def with_preemption(problem: Problem, plan: Plan, strict: bool = True, demanded: bool = True) -> Plan:
+    """Return the plan in which long launches are shares that may move (``Plan.movable``), so that their devices are
+    soon free. Launches that may not be divided stay whole, and so do those not analysed yet: the analysis takes longer
+    than most runs.
 
-
-def that_may_leave(problem: Problem, plan: Plan, strict: bool = True) -> Plan:
-    """Return the plan in which long launches on devices that can end them early are shares that may move, as soon as a
-    device leaves, comes or becomes slower (``Plan.still``); until then they stay where the plan has them, and take no
-    longer. Not those that may not be divided, or are not analysed yet; and none of a run with many other launches,
-    as all of them are given to devices one by one then.
-
-    Where devices are not alike, this holds for long launches on other devices, too, in a plan that divides launches of
-    a graph that runs once, if all their times were measured: there they run in packets. (A device that lags behind
-    others of its kind is found by its last kernels, ``run/recovery/stragglers.py``.) ``strict``: not there."""
-    devices, graph = problem.machine.devices, problem.graph
+    On devices that other processes demand (unless ``demanded`` is False), they run in packets. On devices that can end
+    them early, shares stay where the plan has them until a device leaves, comes or becomes slower (``Plan.still``), and
+    take no longer; not in a run with many other launches, as all of them are given to devices one by one then. Where
+    devices are not alike, they do so on other devices, too, in a plan that divides launches of a graph that runs once,
+    if all their times were measured: there they run in packets; not where runs are ``strict``. (A device that lags
+    behind others of its kind is found by its last kernels, ``run/recovery/stragglers.py``.)"""
+    devices, packets = problem.machine.devices, problem.demanded if demanded else frozenset()
     others = not (strict or problem.repeated or are_of_a_kind(devices)) and plan.is_split
-    long = {
-        a.node
-        for a in plan.assignments
-        if a.device != ON_HOST
-        and a.end - a.start >= SHORTEST
-        and ((devices[a.device].shortens and devices[a.device].memory == HOST) or others)
-    }.difference(plan.movable)
-    still = {
-        n
-        for n in (long if len(devices) > 1 else ())
-        if _is_known(problem, n) and may_move(problem, n) and isinstance(graph.nodes[n], Launch)
-    }
-    if not still or sum([a.end - a.start for a in plan.assignments if a.node in still]) < SHORTEST * len(graph):
+    asked, still = set[int](), set[int]()
+    for a in plan.assignments:
+        device, seconds = devices[a.device], a.end - a.start
+        if a.device in packets and is_long(device, seconds):
+            asked.add(a.node)
+        elif seconds >= SHORTEST and ((device.shortens and device.memory == HOST) or others) and a.device != ON_HOST:
+            still.add(a.node)
+    looked = problem.splits if isinstance(problem.splits, AnalysedSplits) else None
+    may = {n for n in asked | still if (looked is None or looked.is_known(n)) and may_move(problem, n)}
+    asked &= may
+    still &= may - {*asked, *plan.movable} if len(devices) > 1 else set()
+    if sum([a.end - a.start for a in plan.assignments if a.node in still]) < SHORTEST * len(problem.graph):
+        still.clear()
+    if not (asked or still):
         return plan
-    ranges = as_ranges(plan.assignments, problem.splits, still)
-    several = [(a.node, a.device) for a in ranges if a.node in still]
-    still.difference_update([node for node, device in several if several.count((node, device)) > 1])
-    still.difference_update([a.node for a in ranges if a.node in still and not _may_leave(problem, a, others)])
-    movable = tuple(sorted({*plan.movable, *still}))
-    return replace(plan, assignments=ranges, movable=movable, still=tuple(sorted({*plan.still, *still})))
+    ranges = as_ranges(plan.assignments, problem.splits, asked | still)
+    several = Counter((a.node, a.device) for a in ranges)
+    still -= {a.node for a in ranges if several[a.node, a.device] > 1}
+    still -= {a.node for a in ranges if a.node in still and not _may_leave(problem, a, others)}
+    movable, stays = {*plan.movable, *asked, *still}, {*plan.still, *still}
+    return replace(plan, assignments=ranges, movable=tuple(sorted(movable)), still=tuple(sorted(stays)))
 
 
 def _may_leave(problem: Problem, share: Assignment, others: bool) -> bool:
@@ -124,23 +124,3 @@ def _may_leave(problem: Problem, share: Assignment, others: bool) -> bool:
     alone, whole = (problem.range_seconds(node, device, count) for count in (1, share.groups))
     beside = alone * share.groups / whole  # groups that run at a time: a packet's last ones take as long as so many
     return ENDINGS * (beside - 1.0) <= PLANNING.gain * share.groups
-
-
-def in_packets(problem: Problem, plan: Plan) -> Plan:
-    """Return the plan in which long launches on demanded devices are shares that may move (``Plan.movable``): these run
-    in packets. Launches that may not be divided stay whole, and so do those not analysed yet: the analysis takes longer
-    than most runs."""
-    if not problem.demanded:
-        return plan
-    nodes = {
-        a.node
-        for a in plan.assignments
-        if a.device in problem.demanded
-        and is_long(problem.machine.devices[a.device], a.end - a.start)
-        and _is_known(problem, a.node)
-        and may_move(problem, a.node)
-    }
-    if not nodes:
-        return plan
-    ranges = as_ranges(plan.assignments, problem.splits, nodes)
-    return replace(plan, assignments=ranges, movable=tuple(sorted({*plan.movable, *nodes})))

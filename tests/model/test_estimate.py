@@ -19,7 +19,7 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.machine import Device, Machine
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.history.history import KEEP, SHAPES, Shape, identity, kernel_key
-from manycl.model.history.learning import learn
+from manycl.model.history.learning import enough, learn
 from manycl.model.history.store import Store
 from manycl.model.occupancy import share
 from manycl.model.prior import FACTOR_LIMIT, correction, prior
@@ -433,6 +433,21 @@ def test_thousands_of_different_launches_are_bounded_and_still_predicted(tmp_pat
         assert len(store.rows()) == SHAPES
         history = store.history()
         learn(history, graph(*nodes[:8]), MACHINE, [(i, 0, 1.0) for i in range(8)])
+
+
+@given(st.lists(st.sampled_from([0, 64, 128, 192]), max_size=8), st.integers(1, SHAPES))
+def test_enough_launches_of_each_kind_are_learned_from(sizes: list[int], times: int) -> None:
+    """Of size 0 there are host functions."""
+    host = HostTask("h", print, (), (), ())
+    nodes = [launch(size) if size else host for size in sizes * times]
+    few = enough(nodes)
+    for size in {64, 128, 192} & {*sizes}:
+        alike = [n for n, node in enumerate(nodes) if isinstance(node, Launch) and node.global_size == (size,)]
+        chosen = [n for n in alike if n in few]
+        assert chosen[0] == alike[0]
+        assert len(alike) / 2 <= len(chosen) or SHAPES / 2 <= len(chosen) <= SHAPES
+        assert len(chosen) == len(alike) or len(alike) > SHAPES
+    assert not few & {n for n, node in enumerate(nodes) if node is host}
 
 
 TIMES = st.lists(st.sampled_from([0.0, 1e-12, 1e-9, 1e-6, 1e-6, 1.0]), max_size=6)

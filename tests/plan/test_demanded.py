@@ -16,12 +16,11 @@ from manycl.plan.preemptible import (
     FILLED,
     FREE,
     LONG,
-    ahead,
     at_a_time,
-    in_packets,
+    in_flight,
     least_groups,
     longest_packet,
-    that_may_leave,
+    with_preemption,
 )
 from manycl.plan.problem import Problem
 from manycl.run.lowering.chunks import CELLS, FINEST_DEMANDED, MOST, in_chunks
@@ -41,31 +40,31 @@ def whole(*seconds: float, device: DeviceIndex = D0) -> Plan:
 
 
 def test_only_long_launches_on_devices_that_are_asked_for_are_in_packets() -> None:
-    found = in_packets(asked(D0), whole(0.9 * LONG * SOON, 1.1 * LONG * SOON))
+    found = with_preemption(asked(D0), whole(0.9 * LONG * SOON, 1.1 * LONG * SOON))
     assert found.movable == (1,)
     assert [(a.dimension, a.first, a.groups) for a in found.assignments] == [(WHOLE, 0, 0), (0, 0, GROUPS)]
-    assert in_packets(asked(D1), whole(1.0, 1.0)).movable == ()
-    assert in_packets(asked(), whole(1.0, 1.0)) == whole(1.0, 1.0)
+    assert with_preemption(asked(D1), whole(1.0, 1.0)).movable == ()
+    assert with_preemption(asked(), whole(1.0, 1.0)) == whole(1.0, 1.0)
 
 
 def test_shares_that_are_on_such_a_device_may_move() -> None:
-    assert in_packets(asked(D1), plan(1.0, 2)).movable == (0, 1)
-    assert in_packets(asked(D1), plan(1.0, 2)).assignments == plan(1.0, 2).assignments
-    assert in_packets(asked(D1), replace(plan(1.0, 2), movable=(0,))).movable == (0, 1)
+    assert with_preemption(asked(D1), plan(1.0, 2)).movable == (0, 1)
+    assert with_preemption(asked(D1), plan(1.0, 2)).assignments == plan(1.0, 2).assignments
+    assert with_preemption(asked(D1), replace(plan(1.0, 2), movable=(0,))).movable == (0, 1)
 
 
 @pytest.mark.parametrize("memories", [(0, 0), (0, 1)])
 def test_what_may_not_be_divided_stays_whole(memories: tuple[int, int]) -> None:
     alone = replace(asked(D0, memories=memories), splits={})
-    assert in_packets(alone, whole(1.0, 1.0)) == whole(1.0, 1.0)
+    assert with_preemption(alone, whole(1.0, 1.0)) == whole(1.0, 1.0)
     merged = asked(D0, merge=Reduction.DIFFERENCE, memories=memories)
-    assert in_packets(merged, whole(1.0, 1.0)).movable == ((0, 1) if memories == (0, 0) else ())
+    assert with_preemption(merged, whole(1.0, 1.0)).movable == ((0, 1) if memories == (0, 0) else ())
 
 
 def test_pieces_are_as_short_as_they_have_to_be() -> None:
     one = asked(D0)
-    assert ahead(one) == SOON
-    assert ahead(asked()) == longest_packet(one, D1) == inf
+    assert in_flight(one) == SOON
+    assert in_flight(asked()) == longest_packet(one, D1) == inf
     longest = longest_packet(one, D0)
     assert 0.0 < 2 * longest <= SOON
     groups = 10**6
@@ -104,31 +103,31 @@ def ending(*shortens: bool, memories: tuple[int, int] = (0, 0), merge: Reduction
 
 
 def test_long_launches_may_leave_devices_that_can_end_them_early() -> None:
-    found = that_may_leave(ending(True, False), whole(0.9 * SHORTEST, 2 * SHORTEST))
+    found = with_preemption(ending(True, False), whole(0.9 * SHORTEST, 2 * SHORTEST))
     assert (found.movable, found.still) == ((1,), (1,))
     assert [(a.dimension, a.first, a.groups) for a in found.assignments] == [(WHOLE, 0, 0), (0, 0, GROUPS)]
-    divided = that_may_leave(ending(True, True), plan(1.0, 2))
+    divided = with_preemption(ending(True, True), plan(1.0, 2))
     assert (divided.movable, divided.still, divided.assignments) == ((0, 1), (0, 1), plan(1.0, 2).assignments)
     moving = replace(plan(1.0, 2), movable=(0,))
-    assert that_may_leave(ending(True, True), moving).still == (1,)
+    assert with_preemption(ending(True, True), moving).still == (1,)
     beside = whole(0.9 * SHORTEST, 1.9 * SHORTEST)  # to decide about both costs a part of one
-    assert that_may_leave(ending(True, True), beside) == beside
+    assert with_preemption(ending(True, True), beside) == beside
     for where in (ending(False, True), replace(ending(True, False), splits={})):
-        assert that_may_leave(where, whole(1.0, 1.0)) == whole(1.0, 1.0)
+        assert with_preemption(where, whole(1.0, 1.0)) == whole(1.0, 1.0)
     host = whole(1.0, 1.0, device=ON_HOST)
-    assert that_may_leave(ending(True, True), host) == host
+    assert with_preemption(ending(True, True), host) == host
     apart = ending(True, True, memories=(0, 1), merge=Reduction.DIFFERENCE)
-    assert that_may_leave(apart, plan(1.0, 2)) == plan(1.0, 2)
+    assert with_preemption(apart, plan(1.0, 2)) == plan(1.0, 2)
     assert Plan.from_json(found.to_json()) == found
 
 
 def test_where_devices_are_not_alike_long_shares_run_in_packets() -> None:
     unlike = ending(False, False, memories=(0, 1))
     shares = plan(1.0, 2)
-    assert that_may_leave(unlike, shares, strict=False).still == (0, 1)
-    assert that_may_leave(unlike, shares) == shares
-    assert that_may_leave(replace(unlike, repeated=1), shares, strict=False) == shares
-    assert that_may_leave(unlike, whole(1.0, 1.0), strict=False) == whole(1.0, 1.0), "nothing is divided"
+    assert with_preemption(unlike, shares, strict=False).still == (0, 1)
+    assert with_preemption(unlike, shares) == shares
+    assert with_preemption(replace(unlike, repeated=1), shares, strict=False) == shares
+    assert with_preemption(unlike, whole(1.0, 1.0), strict=False) == whole(1.0, 1.0), "nothing is divided"
 
 
 @pytest.mark.parametrize("seconds", [SHORTEST, 0.3, 3.0])

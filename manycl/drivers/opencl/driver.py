@@ -363,7 +363,7 @@ class OpenCLDriver:
         if isinstance(event, Staged):
             return event.began - event.offset, event.ended - event.offset
         with translated:
-            for other in self._relays:
+            for other in self._relays or ():  # (to find that there are none takes longer)
                 if event.command_queue in other._queues:  # the beginning of what came from there, by this clock
                     start, end = other.times(event)
                     return start + other._offset - self._offset, end + other._offset - self._offset

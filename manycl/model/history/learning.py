@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from manycl.graph.graph import Graph, Launch, Version
+from manycl.graph.graph import Graph, Launch, Node, Version
 from manycl.graph.versions.feasible import able
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import MOST
 from manycl.model.estimate import launch_kind
-from manycl.model.history.history import PRIOR, History, KernelKey, Shape, identity, kernel_key
+from manycl.model.history.history import PRIOR, SHAPES, History, KernelKey, Shape, identity, kernel_key
 from manycl.model.predictor import Predictor
 from manycl.model.work import Estimate, implementation, work_of
 
 _NO_VERSIONS: Mapping[int, Version] = {}
+
+
+def enough(nodes: Iterable[Node]) -> frozenset[int]:
+    """Return the places of launches that are enough to learn from, as reading times takes a while: of each kernel and
+    NDRange, whatever its arguments, no more than the history keeps, evenly chosen."""
+    places: dict[object, list[int]] = {}
+    for place, node in enumerate(nodes):
+        if isinstance(node, Launch):
+            places.setdefault((id(node.kernel), node.global_size, node.local_size), []).append(place)
+    return frozenset([place for alike in places.values() for place in alike[:: -(-len(alike) // SHAPES)]])
 
 
 def learn(
@@ -31,24 +41,15 @@ def learn(
     devices = machine.devices
     names = [identity(d) for d in devices]
     seen: dict[object, tuple[KernelKey, Shape]] = {}
-    same, later = graph.same, dict[tuple[int, int, int], list[float]]()  # times of launches seen before
-    series: dict[tuple[KernelKey, Shape, DeviceIndex], list[float]] = {}
     predictor: Predictor | None = None  # made only if there is something to compare
     comparisons = 0
     history.next_run()
     for node, device, seconds in durations:
-        place = devices[device]
-        alone = seconds / place.slowdown
-        ran = versions.get(node)
-        repeated = same[node], device, id(ran)
-        again = later.get(repeated)
-        if again is not None:
-            again.append(alone)
-            continue
-        launch = graph.nodes[node]
+        place, launch = devices[device], graph.nodes[node]
         if not isinstance(launch, Launch):
             continue  # copies go by bandwidth
-        chosen = ran or implementation(launch, place.kind)
+        alone = seconds / place.slowdown
+        chosen = versions.get(node) or implementation(launch, place.kind)
         kind = (launch_kind(launch), id(chosen) if launch.versions else 0, device)
         known = seen.get(kind)
         if known is None:
@@ -66,10 +67,7 @@ def learn(
                 for found in predictor.models(launch, chosen, device):
                     model = found.source.partition(",")[0]
                     history.compare(known[0], names[device], model, found.seconds, alone)
-        later[repeated] = series.setdefault((*known, device), [])
         history.observe(*known, names[device], alone)
-    for (key, shape, device), taken in series.items():
-        history.observe(key, shape, names[device], *taken)
 
 
 def _note_unable(history: History, launch: Launch, ran: Launch | Version, device: Device) -> None:

@@ -37,6 +37,7 @@ from manycl.plan.policies.papers import mkmd, mkmd_coarse, tenths
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs, costs
+from manycl.plan.search.insertion import Setting, setting
 from manycl.plan.search.list_scheduling import list_schedule
 from manycl.plan.search.objective import OPTIONS, TIME, cheapest, objective, with_fewer_devices
 from manycl.plan.search.rank import bottom_levels, priority_order
@@ -305,6 +306,12 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
     if nodes and (devices > 1 or splits):
         cells = nodes * devices
         in_turn = table is not None and _in_turn(whole, table)  # no other shares end earlier than equal ones
+        members = PLANNING.members * cells
+        effort = min(PLANNING.effort, int((budget - members - PLANNING.coarse * cells) / PLANNING.placed))
+        is_searched = not (splits or whole.fixed) and effort >= PLANNING.search * nodes
+        given = setting(whole, "portfolio") if is_searched else None
+        if given is not None and begin.best is not None and begin.best.makespan <= given.bound() + whole.handover:
+            return  # no plan is shorter by more than a handover
         yield Candidate("mkmd_coarse", PLANNING.coarse * cells, lambda: mkmd_coarse.MkmdCoarse().plan(whole))
         if begin.best is not None and table is not None and splits and foresees:
             alone = min(map(sum, zip(*table.seconds, strict=True)))
@@ -319,12 +326,8 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
             if not in_turn:
                 yield Candidate("mkmd", PLANNING.mkmd * cells, lambda: mkmd.Mkmd().plan(may), least)
             yield Candidate("balance", PLANNING.balance * cells, lambda: _balance(may), least)
-        elif not whole.fixed:
-            members = PLANNING.members * cells
-            effort = min(PLANNING.effort, int((budget - members - PLANNING.coarse * cells) / PLANNING.placed))
-            if effort >= PLANNING.search * nodes:
-                seconds = members + effort * PLANNING.placed
-                yield Candidate("portfolio", seconds, lambda: _portfolio(whole, effort))
+        elif given is not None:
+            yield Candidate("portfolio", members + effort * PLANNING.placed, lambda: _portfolio(given, effort))
 
 
 def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Plan:
@@ -378,12 +381,10 @@ def _balance(problem: Problem) -> Plan:
     return Balance().plan(problem)
 
 
-def _portfolio(problem: Problem, effort: int) -> Plan:
+def _portfolio(given: Setting, effort: int) -> Plan:
     load("portfolio")  # loading takes a while, too
     from manycl.plan.policies.classical import portfolio
-    from manycl.plan.search.insertion import setting
 
-    given = setting(problem, "portfolio")
     return given.plan("portfolio", portfolio.schedule(given, effort)[0])
 
 

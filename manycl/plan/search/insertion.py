@@ -55,8 +55,10 @@ class Setting:
     def bound(self) -> float:
         """Return seconds that no schedule ends before."""
         ends = {a.node: a.end for a in sorted(self.problem.fixed, key=lambda a: a.end)}  # the last end of each node
-        devices = self.problem.machine.indices
-        return max(self.problem.not_before, lower_bound(self.view, devices, ends))
+        devices, enqueuing = self.problem.machine.indices, self.problem.enqueuing
+        placed = [places for n, places in enumerate(self.view.places) if places and self.contention and n not in ends]
+        given = sum([min([enqueuing[d][0] for d in places]) for places in placed])  # one command after another
+        return max(self.problem.not_before + given, lower_bound(self.view, devices, ends))
 
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
         return found.plan(self.problem, policy, contention=self.contention, **details)

@@ -21,17 +21,17 @@ from manycl.trace import Event
 
 
 class TransferQueue(IntEnum):
-    """The queues of a device for its transfers, beside its kernel queues (0, 1, …). AHEAD is for uploads before their
-    turn, EARLY for downloads of what was just written, so that transfers that are due do not wait behind them. Small
-    transfers may also be in a kernel queue."""
+    """The queues of a device for its transfers, beside its kernel queues (0, 1, …). PREFETCH is for uploads before
+    their turn, EARLY for downloads of what was just written, so that transfers that are due do not wait behind them.
+    Small transfers may also be in a kernel queue."""
 
     UPLOAD = -1
     DOWNLOAD = -2
-    AHEAD = -3
+    PREFETCH = -3
     EARLY = -4
 
 
-UPLOADS = TransferQueue.UPLOAD, TransferQueue.AHEAD
+UPLOADS = TransferQueue.UPLOAD, TransferQueue.PREFETCH
 """The queues of transfers to a device; the other ones are for transfers from it."""
 
 
@@ -202,8 +202,8 @@ class Record(Protocol):
     def events(self) -> Sequence[Event]:
         """Return kernel, transfer and host events of everything that completed, sorted by start."""
 
-    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
-        """Return (node, device, seconds) of every launch that completed."""
+    def durations(self, nodes: Set[int] | None = None) -> Iterable[tuple[int, DeviceIndex, float]]:
+        """Return (node, device, seconds) of every launch that completed; ``nodes``: of these only."""
 
     def waited(self) -> Iterable[tuple[float, float]]:
         """Return the intervals, in seconds since the run began, in which launches waited to start that a driver may

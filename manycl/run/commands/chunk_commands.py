@@ -115,12 +115,12 @@ class PacketEmitter(Emitter):
         is_near = len(self._routes.between(HOST, self._memory[device])) == 1
         return is_near and (maker is None or is_heard(maker))
 
-    def bring_ahead(self, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
+    def prefetch(self, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
         """Emit uploads of pieces to a device, after all uploads for what it was given. Return their tokens, which are
         reported."""
         tokens, memory = [], self._memory[device]
         for key in keys:
-            tokens.append(self._bring_up(key, memory, device, TransferQueue.AHEAD, is_told=True))
+            tokens.append(self._bring_up(key, memory, device, TransferQueue.PREFETCH, is_told=True))
             self.reads_on(key, tokens[-1])
         return tokens
 

@@ -361,7 +361,7 @@ class Emitter(Copies):
         rides = self._problem.in_kernel_queues or self._queues[device] == 1 or (is_due and key in self._writers)
         if is_small and rides:
             return queue
-        return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
+        return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.PREFETCH
 
     def _hand_over(self, nodes: Iterable[int], device: DeviceIndex) -> None:
         """Move what nodes on other memories read from where some nodes have made it, at once and on to those memories,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, TypeVar
 
-from manycl.plan.preemptible import ahead
+from manycl.plan.preemptible import in_flight
 from manycl.plan.problem import Problem
 
 AHEAD = 1.0
@@ -27,14 +27,14 @@ def ahead_of(problem: Problem) -> float:
     """Return the seconds of work that queues have at most in a run of a problem's graph. (Command graphs of a graph
     that will run again and again are kept, and followed to their end.)"""
     if problem.demanded:
-        return ahead(problem)
+        return in_flight(problem)
     several = len(problem.machine.devices) > 1 and not problem.repeated
     return EXPECTANT if problem.away or several else AHEAD
 
 
 def at_once(problem: Problem) -> float:
     """Return the seconds of work that a queue is given without any report of its progress."""
-    return min(AHEAD, ahead(problem))
+    return min(AHEAD, in_flight(problem))
 
 
 Mark = TypeVar("Mark")

@@ -29,7 +29,7 @@ from manycl.plan.policy import (
     is_static,
     learns,
 )
-from manycl.plan.preemptible import in_packets, that_may_leave
+from manycl.plan.preemptible import with_preemption
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import on_present
 from manycl.run.data.coherence import Directory
@@ -99,10 +99,10 @@ def moving(problem: Problem, policy: Policy, plan: Plan) -> Plan:
     if not own_name(policy) or problem.as_planned:
         return plan
     try:
-        if not learns(policy):
-            plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
-            plan = in_packets(problem, plan)
-        return that_may_leave(problem, plan, flags.strict())
+        has_learned = learns(policy)
+        if plan.is_split and not has_learned:
+            plan = with_moving_shares(problem, plan, flags.deterministic())
+        return with_preemption(problem, plan, flags.strict(), not has_learned)
     except Exception as error:
         if isinstance(error, ManyclError):
             raise

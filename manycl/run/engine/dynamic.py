@@ -123,7 +123,7 @@ class Dynamic(Playback):
         """Note that a prefetching transfer has ended."""
         raise NotImplementedError
 
-    def _bring_ahead(self) -> None:
+    def _prefetch(self) -> None:
         """Emit prefetching transfers."""
         raise NotImplementedError
 
@@ -167,7 +167,7 @@ class Dynamic(Playback):
         if assigned and not self._undecided:
             emitter.finish()
         if self._far:
-            self._bring_ahead()
+            self._prefetch()
         for index in range(first, len(commands)):
             command = commands[index]
             if isinstance(command, Copy) and not command.is_upload:

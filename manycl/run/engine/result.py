@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from manycl.graph.graph import BufferKey, Graph, Launch, Piece
 from manycl.graph.versions.versions import run_as
 from manycl.machine import DeviceIndex, Machine
+from manycl.model.history.learning import enough
 from manycl.plan.merging import SENT
 from manycl.plan.movable import MOVING
 from manycl.plan.plan import ON_HOST, Plan
@@ -102,10 +103,11 @@ class Result:
     def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
         """Return what models learn from: a graph, and (node, device, seconds) of its launches. A range counts as a
         smaller launch of the kernel; a step that puts ranges together does not count."""
-        lowered, durations = self.lowered, self.record.durations()
-        if lowered is None or not lowered.steps:
+        lowered = self.lowered if self.lowered is not None and self.lowered.steps else None
+        nodes = list((self if lowered is None else lowered).graph.nodes)
+        durations = self.record.durations(enough(nodes))
+        if lowered is None:
             return self.graph, durations
-        nodes = list(lowered.graph.nodes)
         ran = [d for d in durations if lowered.steps[d[0]].role in ("", RANGE)]
         if lowered.room is not None:
             ran = _typical(lowered, ran)

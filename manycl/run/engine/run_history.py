@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -69,12 +69,12 @@ class MergedRecord:
         found = merged_events(self._batches)
         return sorted(found, key=lambda event: event.start if hasattr(event, "start") else event.time)
 
-    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
+    def durations(self, nodes: Set[int] | None = None) -> Iterable[tuple[int, DeviceIndex, float]]:
         return [
             (first + step, device, seconds)
             for record, first, void in self._batches
             for step, device, seconds in record.durations()
-            if step not in void
+            if step not in void and (nodes is None or first + step in nodes)
         ]
 
     def waited(self) -> Iterable[tuple[float, float]]:

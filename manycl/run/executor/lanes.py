@@ -103,9 +103,9 @@ class Lanes:
             self._by_profile[profile] = [self.driver.queue(profile)]
         self.profile, self.queues = profile, self._by_profile[profile]
         if not self.own:
-            self.uploads = self.ahead = self.downloads = self.results = self.queues[0]
+            self.uploads = self.prefetches = self.downloads = self.results = self.queues[0]
         elif is_first:
-            self.uploads, self.ahead, self.downloads, self.results = [self.driver.queue(profile) for _ in range(4)]
+            self.uploads, self.prefetches, self.downloads, self.results = [self.driver.queue(profile) for _ in range(4)]
 
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:
@@ -157,7 +157,7 @@ class Lanes:
         if not isinstance(queue, TransferQueue):
             return self.queues[queue]
         if queue in UPLOADS:
-            return self.ahead if queue is TransferQueue.AHEAD else self.uploads
+            return self.prefetches if queue is TransferQueue.PREFETCH else self.uploads
         return self.results if queue is TransferQueue.EARLY else self.downloads
 
     def submit(self, lane: int, job: Callable[[], None]) -> None:

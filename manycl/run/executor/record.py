@@ -4,7 +4,7 @@ for."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from functools import cached_property
 from itertools import chain, pairwise
 from time import perf_counter
@@ -140,34 +140,39 @@ class RunRecord:
                     if self.failed_transfer is None or moved.token < self.failed_transfer.token:
                         self.failed_transfer = Failed(moved.token, now, error.message)
 
-    def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
-        """Return (node, device, queue, start, end) of every launch that completed; seconds since the run began."""
-        if self._times is None:
-            shift = [None if o is None else o - self.begin for o in self.offsets]
-            times = []
-            for node, device, queue, event in self.kernels if self.profiled else ():
-                try:
-                    start, end = self._drivers[device].times(event)
-                except DriverError:
-                    continue  # it never completed
-                offset = shift[device]
-                if offset is not None:
-                    begin = max(0.0, start + offset)
-                    times.append((node, device, queue, begin, begin + end - start))
-            self._times = times
-            self.kernels = []
-        return self._times
+    def times(self, nodes: Set[int] | None = None) -> list[tuple[int, DeviceIndex, int, float, float]]:
+        """Return (node, device, queue, start, end) of every launch that completed, or of these ``nodes``; seconds since
+        the run began."""
+        if self._times is not None:
+            return [time for time in self._times if time[0] in nodes] if nodes is not None else self._times
+        shift = [None if o is None else o - self.begin for o in self.offsets]
+        times = []
+        for node, device, queue, event in self.kernels if self.profiled else ():
+            if nodes is not None and node not in nodes:
+                continue
+            try:
+                start, end = self._drivers[device].times(event)
+            except DriverError:
+                continue  # it never completed
+            offset = shift[device]
+            if offset is not None:
+                begin = max(0.0, start + offset)
+                times.append((node, device, queue, begin, begin + end - start))
+        if nodes is None:
+            self._times, self.kernels = times, []
+        return times
 
     def waited(self) -> Iterable[tuple[float, float]]:
         """Return from when to when launches that are the first of their kind waited to start, in seconds since the run
         began."""
-        return [(self.first[n], start) for n, _, _, start, _ in self.times() if n in self.first]
+        return [(self.first[n], start) for n, _, _, start, _ in self.times(self.first.keys())]
 
-    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
+    def durations(self, nodes: Set[int] | None = None) -> Iterable[tuple[int, DeviceIndex, float]]:
+        times = self.times(nodes)
         if not self.parts:
-            return [(n, d, end - start) for n, d, _, start, end in self.times()]
+            return [(n, d, end - start) for n, d, _, start, end in times]
         found: dict[int, tuple[DeviceIndex, float, float]] = {}
-        for n, d, _, start, end in self.times():
+        for n, d, _, start, end in times:
             _, first, last = found.get(n, (d, start, end))
             found[n] = d, min(first, start), max(last, end)
         return [(n, d, end - start) for n, (d, start, end) in found.items()]

@@ -135,8 +135,8 @@ class GraphCache:
             is_new = not known.runs
             known.ran = known.ran and known.ran + giving
             known.took(seconds)
-            is_worth = self._demanded or not gains_nothing(seconds)
-            if is_worth and not is_new and not known.is_looked_at:  # a new one had code and memory to make
+            is_due = not is_new and not known.is_looked_at  # a new one had code and memory to make
+            if is_due and (self._demanded or not gains_nothing(seconds)):
                 self._look(known, seconds, lambda: known.graph)
         self._follow(known)
 

@@ -94,6 +94,10 @@ class LoweringCache:
         cached = [(known, lowered) for _, known, _, _, lowered in self._kept]
         return [lowered for known, lowered in (*cached, *((ahead[1:],) if ahead else ())) if known is plan]
 
+    def has(self, graph: Graph, plan: Plan) -> bool:
+        """Return whether a plan for a graph has steps here."""
+        return any(of is graph and known is plan for of, known, *_ in self._kept)
+
     def exists(self, lowered: Lowered) -> bool:
         """Return whether what steps have allocated still exists."""
         return any(kept is lowered for *_, kept in self._kept)

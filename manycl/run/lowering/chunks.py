@@ -14,7 +14,7 @@ from manycl.graph.reduction import Reduction
 from manycl.machine import Device
 from manycl.model.occupancy import work_groups
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.preemptible import PACKETS_AHEAD, least_groups, longest_packet, within
+from manycl.plan.preemptible import PACKETS_IN_FLIGHT, least_groups, longest_packet, within
 from manycl.plan.problem import Problem
 from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.merging import RangeTask
@@ -86,7 +86,7 @@ def _packets(problem: Problem, share: Assignment) -> float:
 
 def _endings(problem: Problem, share: Assignment) -> int:
     """Return in how many places a share may end early, so that its device is soon free."""
-    return math.ceil((share.end - share.start) * PACKETS_AHEAD / within(problem.machine.devices[share.device]))
+    return math.ceil((share.end - share.start) * PACKETS_IN_FLIGHT / within(problem.machine.devices[share.device]))
 
 
 def evenly(groups: int, most: int, together: int = 1) -> list[int]:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from manycl.graph.graph import Launch
-from manycl.machine import DeviceIndex
-from manycl.plan.movable import are_of_a_kind
+from manycl.machine import DeviceIndex, are_of_a_kind
 from manycl.plan.rescheduling import Rescheduler
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import Done, Report, Run

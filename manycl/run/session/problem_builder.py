@@ -49,8 +49,11 @@ def asked(devices: DeviceSet, data: SessionData, graph: Graph, wanted: RunReques
     policy, queues, options, repeated, rival, _ = wanted
     if isinstance(policy, Plan):
         problem = replace(problem_of(devices, data, graph), repeated=repeated)
-        policy = fitted(policy, graph)
-        problem.check_given(policy)
+        if data.steps.has(graph, policy):  # it was fitted and checked
+            problem.check(policy)
+        else:
+            policy = fitted(policy, graph)
+            problem.check_given(policy)
         return Asked(problem, on_present(problem, policy) if problem.away else policy, policy.policy)
     chosen = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
     devices.learn()

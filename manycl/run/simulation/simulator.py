@@ -92,8 +92,8 @@ class SimRecord:
     def waited(self) -> Iterable[tuple[float, float]]:
         return ()  # nothing is compiled
 
-    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
-        return self.launches
+    def durations(self, nodes: Set[int] | None = None) -> Iterable[tuple[int, DeviceIndex, float]]:
+        return [launch for launch in self.launches if nodes is None or launch[0] in nodes]
 
 
 class SimBackend:

@@ -4,7 +4,7 @@ run them, in packets of which sizes, and how long it takes to move what they nee
 A launch whose shares may move begins on the devices that are free. A device that becomes free later takes some of it,
 or all that is left (:mod:`manycl.run.stealing.work_stealing`). If inputs came only then, the device would wait for them
 first, and often longer than it computes; a plan that waits for that device has its inputs moved meanwhile. So inputs
-are moved ahead here, too, by prediction: those of the chunks that the device is predicted to take when it has ended
+are prefetched here, by prediction: those of the chunks that the device is predicted to take when it has ended
 what it was given, from the far end, as other devices run the launch from its front. The link is used for a STEP at a
 time, as it is unknown when that device will be free, and other commands may have to wait for what is moved in vain; and
 only while there is something to gain. What any chunk of the launch writes stays where it is: it changes while the other

@@ -10,7 +10,7 @@ from functools import partial
 from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.preemptible import that_may_leave
+from manycl.plan.preemptible import with_preemption
 from manycl.run.commands.backend import Command, EndsEarly, Run, Shorten
 from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.commands.transfers import Subject
@@ -112,7 +112,7 @@ class MovingPlayer(Dynamic):
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
                 out.append(a._replace(first=first, groups=groups, end=end))
         found = replace(plan, assignments=tuple(out), movable=plan.still, in_turn=())
-        return that_may_leave(self.script.problem, found)
+        return with_preemption(self.script.problem, found)
 
     def _in_packets(self, plan: Plan) -> Plan:
         """Return a plan with the packet sizes on which devices have settled; the number of chunks of shares follows
@@ -139,13 +139,13 @@ class MovingPlayer(Dynamic):
     def is_free(self, device: DeviceIndex) -> bool:
         return device not in self._coming.values() and super().is_free(device)
 
-    def _bring_ahead(self) -> None:
+    def _prefetch(self) -> None:
         if not self._following.foresees:  # no device is busy with something else
             return
         packets = self._packets
         devices = [d for d in self._far if d not in self.full]
-        for device, keys in self._following.ahead(devices, partial(packets.may_bring, self._is_heard)):
-            self._coming.update(dict.fromkeys(packets.bring_ahead(keys, device), device))
+        for device, keys in self._following.prefetched(devices, partial(packets.may_bring, self._is_heard)):
+            self._coming.update(dict.fromkeys(packets.prefetch(keys, device), device))
 
     def shortening(self) -> Sequence[Shorten]:
         return self._following.shortening()

@@ -18,9 +18,8 @@ from math import inf
 
 from manycl import flags
 from manycl.graph.graph import BufferKey, HostTask
-from manycl.machine import DeviceIndex
+from manycl.machine import DeviceIndex, are_of_a_kind
 from manycl.model.estimates import Slowed
-from manycl.plan.movable import are_of_a_kind
 from manycl.plan.plan import ON_HOST
 from manycl.plan.preemptible import at_a_time
 from manycl.plan.problem import Problem
@@ -199,7 +198,7 @@ class ShareScheduler:
             if self._whole[device]:
                 return True  # its time is not certain, and other devices may be free before
             is_ready = item.is_ready or self._is_open(item)
-            if is_ready and len(worker.given) >= worker.ahead:
+            if is_ready and len(worker.given) >= worker.in_flight:
                 return False
             limit = None if is_ready else self._ready(item, *worker.rest)
             if not self._take(item, device, queue, limit, out):
@@ -262,7 +261,7 @@ class ShareScheduler:
         """True if a device may be busy with something else than the only launch whose shares move."""
         return self._inputs is not None and (len(self.launches) > 1 or any(self._whole))
 
-    def ahead(
+    def prefetched(
         self, devices: Collection[DeviceIndex], may_bring: Callable[[DeviceIndex, BufferKey], bool | None]
     ) -> list[tuple[DeviceIndex, list[BufferKey]]]:
         """Return the pieces to prefetch to each of some devices that are busy with something else. ``may_bring``:

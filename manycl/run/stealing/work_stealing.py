@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
-from manycl.plan.preemptible import PACKETS_AHEAD
+from manycl.plan.preemptible import PACKETS_IN_FLIGHT
 from manycl.run.lowering.steps import Chunks
 from manycl.run.stealing.worker import SHORTEST, Packet, StealingWorker, Terms
 from manycl.utilities.changed import named
@@ -130,7 +130,7 @@ class WorkStealing:
         """Return the next packet of a device; None if it has enough, or if nothing that it would take would end earlier
         by that. ``limit``: the packet must be from its own deque, of chunks before this one."""
         worker = self.workers.get(device)
-        if worker is None or len(worker.given) >= worker.ahead:
+        if worker is None or len(worker.given) >= worker.in_flight:
             return None
         stolen = None
         first, end = worker.rest
@@ -212,7 +212,7 @@ class WorkStealing:
         faster device takes all that is left; packets given by then delay nothing as long as that takes longer."""
         fastest = max(w.rate for w in self._present)
         seconds = self._before[-1] / rate * MOMENT
-        return min(seconds, self._rest / fastest / (PACKETS_AHEAD + 1)) if fastest > rate else seconds
+        return min(seconds, self._rest / fastest / (PACKETS_IN_FLIGHT + 1)) if fastest > rate else seconds
 
     # stealing
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
 from manycl.model.slices import measured_cost
-from manycl.plan.preemptible import PACKETS_AHEAD
+from manycl.plan.preemptible import PACKETS_IN_FLIGHT
 from manycl.plan.problem import HANDOVER
 from manycl.run.stealing.packet_size import PacketSize
 from manycl.utilities.kept import ENOUGH
@@ -65,7 +65,7 @@ class Packet(NamedTuple):
 class StealingWorker:
     """A device with all that it has of a launch, and what is known of it. ``queue``: its queue. ``rest``: its deque,
     chunks from one to before another. ``given``: packets that have not ended, each with the time when it was given and
-    its groups; ``bound``: the groups of these; ``ahead``: how many there may be, the running one among them. ``ran``:
+    its groups; ``bound``: the groups of these; ``in_flight``: how many there may be, with the running one. ``ran``:
     groups that it was given, less those that other workers took back (0: it has not begun). ``until``: when all its
     packets are predicted to have ended, and ``due``: by when the first one's end should be known; ``free``: when it was
     last known to have ended one; ``begun``: when it can have begun the first one of those that have not. ``rate``:
@@ -81,7 +81,7 @@ class StealingWorker:
         self.least, self.dear = max(terms.packet / COST, terms.filled * terms.group), 0.0
         self.rest = 0, 0
         self.given = deque[tuple[Packet, float, int]]()
-        self.ahead = PACKETS_AHEAD if self.size is None else self.size.at_a_time
+        self.in_flight = PACKETS_IN_FLIGHT if self.size is None else self.size.at_a_time
         self.bound = self.ran = 0
         self.until, self.due, self.free, self.begun, self.known = 0.0, math.inf, 0.0, 0.0, 0.0
         # groups and seconds of packets of unlike sizes; None: enough are measured
@@ -97,7 +97,7 @@ class StealingWorker:
     @property
     def wants_more(self) -> bool:
         """True if it may be given a packet of its deque before one of those that it has has ended."""
-        return self.is_here and self.rest[0] < self.rest[1] and len(self.given) < self.ahead
+        return self.is_here and self.rest[0] < self.rest[1] and len(self.given) < self.in_flight
 
     def give(self, packet: Packet, groups: int, now: float) -> None:
         """Note that it is given a packet of so many groups."""

@@ -10,9 +10,10 @@ from typing import TypeVar
 from manycl.drivers.driver import Event
 from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferKey, Graph, Launch
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch
 from manycl.graph.launch import with_arguments
 from manycl.machine import HOST, DeviceIndex
+from manycl.model.history.learning import enough
 from manycl.plan.plan import Plan, alone
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Command, Copy, Done, Failed, Run, TransferQueue
@@ -71,11 +72,13 @@ class EagerResult:
     @cached_property
     def enqueued(self) -> Batch:
         """The commands that were enqueued."""
-        nodes = [
-            with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
-            for node, args, _ in self.given
-        ]
-        first = self.batch.first
+        nodes, known, first = list[DeviceTask](), dict[object, DeviceTask](), self.batch.first
+        for task, args, _ in self.given:
+            node = task
+            if args is not None and isinstance(task, Launch):  # most come again and again
+                key = id(task), *args
+                node = known.get(key) or known.setdefault(key, with_arguments(task, tuple(args)))
+            nodes.append(node)
         after = {i - first: tuple([n - first for n in found if n >= first]) for i, found in self._after.items()}
         after = {i: found for i, found in after.items() if 0 <= i < len(nodes) and found}
         return Batch(tuple(nodes), self._buffers, after)
@@ -89,13 +92,13 @@ class EagerResult:
         """The record of when its commands ran."""
         batch = self.batch
         record = self._whole.batch(batch.began, (batch.first, len(self.given)), self._moved)
-        record.graph = self.graph
         record.kernels = launched(self.given, self.device)
         return record
 
     def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
         """Return what models learn from, in the form of :meth:`Result.samples`."""
-        return self.graph, self.record.durations()
+        nodes = self.enqueued.nodes
+        return Graph(nodes, self._buffers, ((),) * len(nodes)), self.record.durations(enough(nodes))
 
     def resume(self, failed: Failed, watch: EventMonitor | None) -> None:
         """Note that a command has failed. Where its device is lost, other devices do what is left, as in any run; else
@@ -154,6 +157,7 @@ class EagerResult:
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
         """Return what ``ended`` returns for the playback of the batch's command graph."""
+        self.record.graph = self.graph
         plan = alone(self.graph, self.device, self._devices.machine)
         plan.details[UNPLANNED] = True
         problem = problem_of(self._devices, self._data, self.graph)

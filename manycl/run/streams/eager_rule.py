@@ -16,6 +16,7 @@ from typing import NamedTuple
 from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import SHORTEST
+from manycl.plan.problem import ENQUEUING
 from manycl.run.engine.trial import LOSING
 from manycl.utilities.kept import ENOUGH
 
@@ -161,11 +162,6 @@ class Decision(NamedTuple):
     is_compared: bool = False
     is_trial: bool = False
 
-    @property
-    def told(self) -> list[str]:
-        """The sentences of a trace about it."""
-        return [f"{self.way.value}: {self.reason}"]
-
 
 def gains_nothing(seconds: float, is_new: bool = False) -> bool:
     """Return whether a run of so many seconds is too short for a plan to pay. ``is_new``: it had code and memory to
@@ -175,7 +171,8 @@ def gains_nothing(seconds: float, is_new: bool = False) -> bool:
 
 def is_worth_planning(graph: MeasuredGraph) -> bool:
     """Return whether a plan of a graph that runs eagerly is to be made in the background, so that it can be tried."""
-    return graph.is_analysed and not gains_nothing(graph.quickest) and graph.planned_runs < TRIALS
+    is_due = graph.is_analysed and graph.nodes < HORIZON  # (a long one is tried in parts)
+    return is_due and not gains_nothing(graph.quickest) and graph.planned_runs < TRIALS
 
 
 def decide(facts: Facts) -> Decision:
@@ -220,7 +217,7 @@ def _of_several(facts: Facts) -> Decision:
     graph = facts.graph
     if graph is None:
         return _unknown(facts)
-    if graph.nodes >= HORIZON:  # parts of long programs are compared as such
+    if graph.nodes >= HORIZON and graph.quickest > ENQUEUING * graph.nodes:  # parts of it are compared as such
         return _planned("it is a part of a long program")
     if graph.latest >= LONG and facts.is_mortal:
         return _planned("it takes long, and plans keep copies in case that a device is lost")

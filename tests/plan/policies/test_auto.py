@@ -35,8 +35,8 @@ def test_the_best_of_those_that_were_asked_is_taken(p: Problem) -> None:
     plan = planned(p, budget=1000)
     asked: dict[str, float] = plan.details["asked"]
     assert plan.makespan == asked[plan.details["chosen"]] <= min(asked.values()) + p.handover
-    if len(p.machine.devices) > 1:
-        assert {"mkmd_coarse", "portfolio"} < asked.keys()
+    if len(p.machine.devices) > 1 and not {"mkmd_coarse", "portfolio"} < asked.keys():
+        assert plan.makespan <= estimated("portfolio", replace(p, options={})).makespan + p.handover, "it was not best"
     assert plan.makespan <= planned(p, budget=0).makespan
     assert planned(p, budget=1000) == plan
 
@@ -55,7 +55,7 @@ def test_kernels_are_divided_where_estimates_are_exact_and_that_is_shorter(p: Pr
     ("seconds", "names"), [(1e-5, set()), (0.002, {"mkmd_coarse"}), (10.0, {"mkmd_coarse", "portfolio"})]
 )
 def test_planning_is_a_small_part_of_what_is_planned(seconds: float, names: set[str]) -> None:
-    graph = chains(5, 10)
+    graph = chains(5, 9)  # no plan ends as soon as both devices could have done all of it
     plan = planned(problem(graph, [seconds] * 2))
     asked = set(plan.details["asked"])
     assert asked & SIMPLE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -31,7 +31,7 @@ class ChaosRecord:
     def waited(self) -> Iterable[tuple[float, float]]:
         return ()  # nothing is compiled
 
-    def durations(self) -> Iterable[tuple[int, int, float]]:
+    def durations(self, nodes: Set[int] | None = None) -> Iterable[tuple[int, int, float]]:
         return []
 
 

@@ -118,7 +118,7 @@ class StolenAnyhow(WorkStealing):
 
 @pytest.fixture(autouse=True, scope="module", params=["as it pays", "anyhow"])
 def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
-    bring = PacketEmitter.bring_ahead
+    bring = PacketEmitter.prefetch
 
     def noted(*given: Any) -> list[int]:
         tokens = bring(*given)
@@ -126,7 +126,7 @@ def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
         return tokens
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PacketEmitter, "bring_ahead", noted)
+        patch.setattr(PacketEmitter, "prefetch", noted)
         if request.param == "anyhow":
             patch.setattr("manycl.run.stealing.share_scheduler.WorkStealing", StolenAnyhow)
         yield request.param
@@ -175,7 +175,7 @@ class SlowTransfers(ChaosBackend):
 
 
 def _is_slow(place: Sequence[int]) -> bool:
-    return place[1] in (TransferQueue.AHEAD, TransferQueue.DOWNLOAD)
+    return place[1] in (TransferQueue.PREFETCH, TransferQueue.DOWNLOAD)
 
 
 @settings(max_examples=80)

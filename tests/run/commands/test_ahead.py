@@ -92,7 +92,7 @@ def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
     builder.add(launch("small", (e,), ()))
     commands = started(builder.build(), [0, ON_HOST, 1, 1, 1, 1])
     assert uploads(commands, 0) == [(a, 0), (b, 1), (e, 1)]  # of what runs or waits itself, or takes no time
-    assert uploads(commands, TransferQueue.AHEAD) == [(c, 1)]
+    assert uploads(commands, TransferQueue.PREFETCH) == [(c, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [0]
 
 
@@ -130,7 +130,7 @@ def test_large_buffers_come_before_anything_is_enqueued() -> None:
     builder.add(launch("second", (large,), ()))
     state = state_of(builder.build(), [0, 0])
     first = state.start(0.0)
-    assert uploads(first, TransferQueue.AHEAD) == [(large, 0)]
+    assert uploads(first, TransferQueue.PREFETCH) == [(large, 0)]
     assert len(first) == 1
     assert [type(c) for c in state.handle()] == [Copy, Run, Run]
 
@@ -142,7 +142,7 @@ def test_what_is_due_before_a_large_buffer_comes_before_it() -> None:
     for key in (first, large, last):
         builder.add(launch("reads", (key,), ()))
     state = state_of(builder.build(), [0, 0, 0])
-    assert uploads(state.start(0.0), TransferQueue.AHEAD) == [(first, 0), (large, 0)]
+    assert uploads(state.start(0.0), TransferQueue.PREFETCH) == [(first, 0), (large, 0)]
     assert uploads(state.handle(), TransferQueue.UPLOAD) == [(last, 0)]
 
 
@@ -173,7 +173,7 @@ def test_what_another_device_reads_leaves_when_it_is_made() -> None:
     (leaves,) = [c for c in state.start(0.0) + state.handle() if is_download(c)]
     assert (leaves.buffer, leaves.device, leaves.after, leaves.queue) == (a, 0, (1,), TransferQueue.EARLY)
     commands = state.handle(Done(1, 1.0), Done(leaves.token, 1.0))
-    assert uploads(commands, TransferQueue.AHEAD) == [(a, 1)]
+    assert uploads(commands, TransferQueue.PREFETCH) == [(a, 1)]
     after = state.handle(Done(0, 2.0))
     assert [(c.buffer, c.device) for c in after if is_upload(c)] == [(b, 1)]
     assert [c.token for c in after if isinstance(c, Run)] == [2, 3, 4]
@@ -275,12 +275,12 @@ def test_what_is_made_in_the_host_s_memory_goes_on_when_it_is_there(by_host: boo
     builder.add(launch("reads", (a,), ()))
     state = state_of(builder.build(), [ON_HOST if by_host else 0, ON_HOST, 1, 1], machine([0, 1]))
     assert not [c for c in state.start(0.0) + state.handle() if is_upload(c)]
-    assert uploads(state.handle(Done(0, 1.0)), TransferQueue.AHEAD) == [(a, 1)]
+    assert uploads(state.handle(Done(0, 1.0)), TransferQueue.PREFETCH) == [(a, 1)]
 
 
 @pytest.mark.parametrize(
     ("transfer", "ahead", "due"),
-    [(upload, TransferQueue.AHEAD, TransferQueue.UPLOAD), (download, TransferQueue.EARLY, TransferQueue.DOWNLOAD)],
+    [(upload, TransferQueue.PREFETCH, TransferQueue.UPLOAD), (download, TransferQueue.EARLY, TransferQueue.DOWNLOAD)],
 )
 def test_a_simulated_link_performs_one_transfer_at_a_time_what_was_enqueued_first(
     transfer: Callable[..., Copy], ahead: int, due: int
@@ -315,7 +315,7 @@ def pieces(*boxes: Box) -> dict[int, Any]:
         (upload(2, -4, 0, (), False), False),  # several rows
         (upload(2, -2, 1, (), False), False),
         (upload(2, -2, 0, (), True), False),
-        (upload(2, -2, 0, (), False, queue=TransferQueue.AHEAD), False),
+        (upload(2, -2, 0, (), False, queue=TransferQueue.PREFETCH), False),
         (Run(2, 0, 0, (), False), False),
     ],
 )

@@ -359,5 +359,5 @@ def test_results_on_real_devices_are_those_of_one(
     assert results[1:] == results[:1] * 2
     assert len(played) == len(results[1:])
     for player in played:
-        ahead = [c for c in player.written().commands if is_upload(c) and c.queue is TransferQueue.AHEAD]
+        ahead = [c for c in player.written().commands if is_upload(c) and c.queue is TransferQueue.PREFETCH]
         assert any(c.notify and c.device == FAST for c in ahead)

@@ -81,13 +81,13 @@ def test_inputs_come_ahead_only_where_there_is_room(
 ) -> None:
     """A kernel may move to a device that is busy, and that holds other arrays, each a quarter of its memory."""
     ahead: list[int] = []
-    bring = PacketEmitter.bring_ahead
+    bring = PacketEmitter.prefetch
 
     def noted(emitter: PacketEmitter, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
         ahead.append(device)
         return bring(emitter, keys, device)
 
-    monkeypatch.setattr(PacketEmitter, "bring_ahead", noted)
+    monkeypatch.setattr(PacketEmitter, "prefetch", noted)
     arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(2 + others)]
     busy = [queue.array(np.zeros(64, np.int32)) for _ in range(2)]
     devices = queue.devices

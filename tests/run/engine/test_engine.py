@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
@@ -144,8 +145,8 @@ class Ran(ChaosRecord):
         super().__init__()
         self._ran = ran
 
-    def durations(self) -> Any:
-        return iter(self._ran)
+    def durations(self, nodes: Set[int] | None = None) -> Any:
+        return (each for each in self._ran if nodes is None or each[0] in nodes)
 
 
 def of_ranges(sizes: list[int], room: bool) -> tuple[Result, list[int]]:

@@ -139,7 +139,7 @@ def test_a_link_makes_one_transfer_at_a_time_in_each_direction() -> None:
     backend.perform(
         [
             upload(4, keys[0], 0, (), False),
-            upload(5, keys[1], 0, (), False, queue=TransferQueue.AHEAD),
+            upload(5, keys[1], 0, (), False, queue=TransferQueue.PREFETCH),
             upload(6, keys[2], 0, (), False, queue=1),  # a kernel queue: it shares the link
             download(7, keys[3], 0, (), False),  # the other direction
         ]

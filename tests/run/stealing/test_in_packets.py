@@ -111,7 +111,7 @@ def test_long_launches_are_in_pieces_once_somebody_has_asked(queue: mc.Queue) ->
     seen = Packets()
     queue.session.run(graph.graph, graph.plan, observers=[seen])
     assert seen.count > 10
-    assert seen.most <= preemptible.PACKETS_AHEAD * len(queue.devices)
+    assert seen.most <= preemptible.PACKETS_IN_FLIGHT * len(queue.devices)
 
 
 def test_launches_that_can_end_early_need_no_pieces() -> None:

@@ -4,7 +4,7 @@ for bit; and on the simulated machine, what moving them gains."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -226,8 +226,8 @@ class TimedOtherwise:
     def __init__(self, times: Sequence[tuple[int, DeviceIndex, float]]) -> None:
         self._times = times
 
-    def durations(self) -> Sequence[tuple[int, DeviceIndex, float]]:
-        return self._times
+    def durations(self, nodes: Set[int] | None = None) -> Sequence[tuple[int, DeviceIndex, float]]:
+        return [time for time in self._times if nodes is None or time[0] in nodes]
 
 
 def test_shares_of_alike_devices_move_after_runs_that_were_off() -> None:

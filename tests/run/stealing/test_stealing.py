@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Launch
 from manycl.machine import Device, DeviceIndex
-from manycl.plan.preemptible import PACKETS_AHEAD
+from manycl.plan.preemptible import PACKETS_IN_FLIGHT
 from manycl.run.lowering.chunks import FINEST, MOST, cut, run_together
 from manycl.run.lowering.steps import ChunkDeque, Chunks
 from manycl.run.stealing.work_stealing import MOMENT, WorkStealing
@@ -101,7 +101,7 @@ class CellBooks:
     def took(self, taken: Packet) -> None:
         mine = self.given.setdefault(taken.device, [])
         mine.append(taken)
-        assert len(mine) <= PACKETS_AHEAD
+        assert len(mine) <= PACKETS_IN_FLIGHT
         assert taken.first < taken.last
         under_way = [c for line in self.given.values() for t in line for c in range(t.first, t.last)]
         assert len(under_way) == len(set(under_way)), "a chunk runs twice at the same time"
@@ -117,8 +117,8 @@ def test_the_first_packets_are_as_small_as_is_foreseen() -> None:
     chunks = [10] * 64
     for first, wanted in ((20.0, 2), (1.0, 1), (math.inf, 6)):
         stealing = WorkStealing(chunked(chunks, {device(0): (0, 64)}), {device(0): Terms(1e-3, 1e-6, first)})
-        packets = [stealing.take(device(0), 0.0) for _ in range(PACKETS_AHEAD)]
-        assert [taken.last - taken.first for taken in packets if taken is not None] == [wanted] * PACKETS_AHEAD
+        packets = [stealing.take(device(0), 0.0) for _ in range(PACKETS_IN_FLIGHT)]
+        assert [taken.last - taken.first for taken in packets if taken is not None] == [wanted] * PACKETS_IN_FLIGHT
         stealing.workers[device(0)].end(10e-3 * wanted)
         taken = stealing.take(device(0), 10e-3 * wanted)
         assert taken is not None

@@ -18,6 +18,7 @@ from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import SHORTEST
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import ENQUEUING
 from manycl.run.engine.asking_policies import UNPLANNED
 from manycl.run.engine.trial import LOSING
 from manycl.run.streams import eager_rule
@@ -91,7 +92,8 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "no device can be given it": (graph(device=None), None),
     "in order, as it has chosen the device": (graph(SHORT)._replace(policy="in_order"), ONE),
     "some of it stays": (graph(SHORT, stays=True), None),
-    "a part of a long program": (graph(SHORT, nodes=HORIZON), None),
+    "a part of a long program": (graph(1.01 * ENQUEUING * HORIZON, nodes=HORIZON, planning=inf), None),
+    "a long program of the shortest commands": (graph(0.99 * ENQUEUING * HORIZON, nodes=HORIZON, planning=inf), ONE),
     "long, devices may be lost": (graph(LONG, 2 * LONG, latest=LONG)._replace(is_mortal=True), None),
     "long, no device may be lost": (graph(LONG, 2 * LONG, latest=LONG), ONE),
     "short, devices may be lost": (graph(MIDDLE, 2 * MIDDLE, latest=MIDDLE)._replace(is_mortal=True), ONE),
@@ -271,7 +273,9 @@ ELSEWHERE = {
 
 def test_nobody_else_decides() -> None:
     """Other modules gather facts and obey: they have none of the rule's numbers."""
-    own = {name for name in vars(eager_rule) if name.isupper()} - {"HORIZON", "LOSING", "SHORTEST", "SUBMITTED"}
+    own = {name for name in vars(eager_rule) if name.isupper()} - {
+        *("ENQUEUING", "HORIZON", "LOSING", "SHORTEST", "SUBMITTED")
+    }
     assert own == {
         "WORTH",
         "LONG",

@@ -25,8 +25,12 @@ def on_one_device(
     chosen, limit = -1, below
     devices = problem.machine.indices
     for least, device in sorted(zip(table.alone or [0.0 for _ in devices], devices, strict=True)):
-        bound = 0.0 if problem.fixed else least  # fixed nodes may be on other devices
-        if queues[device] == 1 and problem.not_before + bound >= limit * (1.0 - ROUNDING):
+        # its kernels are enqueued one after another; fixed nodes may be on other devices
+        bound = sum([device in places for places in table.allowed]) * problem.enqueuing[device][0]
+        if order and device in table.allowed[order[-1]]:
+            bound += table.seconds[order[-1]][device]
+        bound = max(bound, least if queues[device] == 1 else 0.0) if not problem.fixed else 0.0
+        if problem.not_before + bound >= limit * (1.0 - ROUNDING):
             continue
         candidates = [
             (device,) if device in places else (min(places, key=row.__getitem__),) if places else ()
