@@ -1,23 +1,22 @@
 """Launches that make room for others: devices that leave, or that other processes demand, are soon free. Pure.
 
 Native devices can end a launch early. A long launch there is one command as if nobody would come, and is cut where it
-is when its device leaves. On other devices, once another process has demanded them, it runs in packets, one after
-another, so that such a device is free when its present packets have ended.
-
-A command that a device has cannot be taken back, unless its launches can end early. A packet costs some time, so
-launches are whole as long as no other process has demanded the device. The length of packets follows from how soon a
-device is to be free (*bounded in-flight commands*: W. Shen et al., "XSched", OSDI 2025).
+is when its device leaves. On other devices a command cannot be taken back. There it runs in packets, one after another,
+the next one always enqueued, so that such a device is free when its present packets have ended. A packet costs some
+time. As long as no other process has demanded the device, packets are as many as cost hardly anything; then their
+length follows from how soon the device is to be free (*bounded in-flight commands*: W. Shen et al., "XSched", OSDI
+2025).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, prod
+from math import ceil, inf, prod
 
 from manycl.graph.graph import Launch
 from manycl.machine import HOST, Device, DeviceIndex
-from manycl.plan.movable import ENDINGS, SHORTEST, are_of_a_kind, is_in_order, may_move
-from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.movable import ENDINGS, ENQUEUING, PACKETS, SHORTEST, are_of_a_kind, is_in_order, may_move
+from manycl.plan.plan import ON_HOST, ROUNDING, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, as_ranges
 from manycl.plan.tuning import PLANNING
@@ -25,11 +24,12 @@ from manycl.plan.tuning import PLANNING
 FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
 """Seconds after which a demanded device is to be free, by its kind, and for other kinds: the most work that it has at a
 time."""
-LONG = 2.0
-"""Launches that take longer than this many times that are run in packets."""
 PACKETS_AHEAD, BESIDE = 2, 3
 """Packets that a device has at a time: for a processor, one behind another; for other devices, beside each other, as
 packets of few work-groups leave room."""
+COST = 0.01
+"""The part by which packets of a launch may take longer than all of it, where they are only for devices that leave,
+come or become slower."""
 FILLED = 1024
 """Work-items for each compute unit, at least, in all packets that a device has at a time: GPUs run up to 2,048 there,
 and fewer take as long."""
@@ -41,8 +41,8 @@ def within(device: Device) -> float:
 
 
 def is_long(device: Device, seconds: float) -> bool:
-    """Return whether other processes would wait for a launch that takes a device ``seconds``."""
-    return seconds > LONG * within(device)
+    """Return whether other processes would wait long for a launch that takes a device ``seconds``."""
+    return seconds > PACKETS_AHEAD * within(device)
 
 
 def at_a_time(device: Device) -> int:
@@ -78,52 +78,61 @@ def _is_known(problem: Problem, node: int) -> bool:
 
 
 def that_may_leave(problem: Problem, plan: Plan, strict: bool = True) -> Plan:
-    """Return the plan in which long launches on devices that can end them early are shares that may move, as soon as a
-    device leaves, comes or becomes slower (``Plan.still``); until then they stay where the plan has them, and take no
-    longer. Not those that may not be divided, or are not analysed yet; and none of a run with many other launches,
-    as all of them are given to devices one by one then.
+    """Return the plan in which long launches are shares that may move, as soon as a device leaves, comes or becomes
+    slower (``Plan.still``); until then they stay where the plan has them, and take no longer. Not those that may not be
+    divided, or are not analysed yet; and none of a run with many other launches, as all of them are given to devices
+    one by one then.
 
-    Where devices are not alike, this holds for long launches on other devices, too, in a plan that divides launches of
-    a graph that runs once, if all their times were measured: there they run in packets. (A device that lags behind
-    others of its kind is found by its last kernels, ``run/recovery/stragglers.py``.) ``strict``: not there."""
-    devices, graph = problem.machine.devices, problem.graph
-    others = not (strict or problem.repeated or are_of_a_kind(devices)) and plan.is_split
-    long = {
-        a.node
-        for a in plan.assignments
-        if a.device != ON_HOST
-        and a.end - a.start >= SHORTEST
-        and ((devices[a.device].shortens and devices[a.device].memory == HOST) or others)
-    }.difference(plan.movable)
+    Where devices are not alike, packets of launches that a graph which runs once divides may take somewhat longer
+    (``PLANNING.gain``), as others help a device that lags behind. (One that lags behind others of its kind is found by
+    its last kernels, ``run/recovery/stragglers.py``.) ``strict``: not there."""
+    devices, graph, others = problem.machine.devices, problem.graph, may_differ(problem, strict)
+    least = SHORTEST / (2 * ENDINGS) if others else SHORTEST
+    long = {a.node for a in plan.assignments if a.device != ON_HOST and a.end - a.start >= least}
     still = {
         n
-        for n in (long if len(devices) > 1 else ())
+        for n in (long.difference(plan.movable) if len(devices) > 1 else ())
         if _is_known(problem, n) and may_move(problem, n) and isinstance(graph.nodes[n], Launch)
     }
-    if not still or sum([a.end - a.start for a in plan.assignments if a.node in still]) < SHORTEST * len(graph):
+    if not still or sum([a.end - a.start for a in plan.assignments if a.node in still]) < least * len(graph):
         return plan
     ranges = as_ranges(plan.assignments, problem.splits, still)
     several = [(a.node, a.device) for a in ranges if a.node in still]
     still.difference_update([node for node, device in several if several.count((node, device)) > 1])
-    still.difference_update([a.node for a in ranges if a.node in still and not _may_leave(problem, a, others)])
-    movable = tuple(sorted({*plan.movable, *still}))
-    return replace(plan, assignments=ranges, movable=movable, still=tuple(sorted({*plan.still, *still})))
+    cut = {a.node for a in ranges if a.node in still and endings(problem, a, others and plan.is_split) > 1}
+    if not cut:
+        return plan
+    movable = tuple(sorted({*plan.movable, *cut}))
+    ranges = as_ranges(plan.assignments, problem.splits, cut)
+    return replace(plan, assignments=ranges, movable=movable, still=tuple(sorted({*plan.still, *cut})))
 
 
-def _may_leave(problem: Problem, share: Assignment, others: bool) -> bool:
-    """Return whether a device can end a share early, or run it in packets that fill it (``others``)."""
-    node, device, launch = share.node, share.device, problem.graph.nodes[share.node]
-    assert isinstance(launch, Launch)
-    found, split = problem.machine.devices[device], problem.splits[node]
-    if found.shortens:
-        return is_in_order(launch, split.dimension)
-    if not others or not problem.estimates.is_measured(node, device):
-        return False
-    if share.groups < ENDINGS * least_groups(problem, node, device, split.groups):
-        return False
-    alone, whole = (problem.range_seconds(node, device, count) for count in (1, share.groups))
-    beside = alone * share.groups / whole  # groups that run at a time: a packet's last ones take as long as so many
-    return ENDINGS * (beside - 1.0) <= PLANNING.gain * share.groups
+def may_differ(problem: Problem, strict: bool) -> bool:
+    """Return whether devices are not alike, and results may be those of any of them, as time decides."""
+    return not (strict or problem.repeated or are_of_a_kind(problem.machine.devices))
+
+
+def endings(problem: Problem, share: Assignment, others: bool) -> int:
+    """Return in how many places a share may end when its device leaves (1: only as a whole): in so many that the device
+    is soon free, where it can end launches early; else in so many packets that these take longer by a part COST at
+    most: the end of each leaves units idle that more work-groups would have filled. ``others``: else in ENDINGS, if
+    these cost no more than what is gained where devices help one another."""
+    device, task = problem.machine.devices[share.device], problem.graph.nodes[share.node]
+    seconds, split = share.end - share.start, problem.splits[share.node]
+    assert isinstance(task, Launch)
+    if device.shortens and device.memory == HOST and is_in_order(task, split.dimension):
+        return max(PACKETS_AHEAD, ceil(seconds * PACKETS_AHEAD / within(device)))
+    alone = problem.range_seconds(share.node, share.device, 1)
+    packet = max(alone - seconds / share.groups, device.launch_overhead, ROUNDING)
+    if device.kind == "cpu":  # a core decides and enqueues
+        packet += ENQUEUING / sum(max(1, d.compute_units) for d in problem.machine.devices if d.kind == "cpu")
+    most = int(share.groups // least_groups(problem, share.node, share.device, split.groups))
+    soon = PACKETS if problem.machine.memories > 1 else ceil(seconds * at_a_time(device) / within(device))
+    count = min(soon, most, 1 + int((COST * seconds - problem.handover) / packet))
+    if count >= ENDINGS:
+        return count  # (fewer would all be given to the device at once)
+    is_cheap = most >= ENDINGS and (ENDINGS - 1) * packet <= PLANNING.gain * seconds
+    return ENDINGS if others and is_cheap and problem.estimates.is_measured(share.node, share.device) else 1
 
 
 def in_packets(problem: Problem, plan: Plan) -> Plan:
