@@ -62,7 +62,7 @@ def loops() -> Found:
 @item("hopping_e", "Figure 11 by predicted slices, Table 3 in three sizes, nothing above its bound",
       "1.30x, 1.08x, 96 % and 74 % of the bound, 2.44 % where nothing migrates", measured=True)  # fmt: skip
 def measured() -> Found:
-    quick: Any = real.Settings(parts=(0.25, 0.5, 0.75), repeats=3, seconds=0.05)
+    quick: Any = real.Settings(parts=(0.25, 0.5, 0.75), repeats=3, seconds=0.15)
     found = real.run("cpu/2#0,cpu/2#1@2", quick, lambda text: None)
     if "never_predicted_percent" not in found["summary"]:
         raise Missing("predicted slices (Figure 11)")
