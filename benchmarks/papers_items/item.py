@@ -87,12 +87,14 @@ def problem(path: Path, parameters: Mapping[str, object], where: PlanningTarget,
     return problem_of(application, where, {}, of.pop("options", {}), **of)[0]
 
 
-def milliseconds(given: Problem, policy: Any, **of: Any) -> float:
-    """A simulated run's, with the shares of a static policy's plan that may move, as in a run."""
+def milliseconds(given: Problem, policy: Any, node: int | None = None, **of: Any) -> float:
+    """A simulated run's, or until one of its nodes has ended, with the shares of a static policy's plan that may move,
+    as in a run."""
     found = find(policy) if isinstance(policy, str) else policy
     if isinstance(found, StaticPolicy):
         policy = moving(given, found, plan_with(found, given))
-    return 1e3 * simulate(given, policy, **of).makespan
+    trace = simulate(given, policy, **of)
+    return 1e3 * (trace.makespan if node is None else max(e.end for e in trace.kernels() if e.node == node))
 
 
 def page(name: str) -> dict[str, Any]:

@@ -26,6 +26,9 @@ from manycl_bench.hopping.ways import MIGRATING, WAYS, Benchmark, Occupant, Pair
 
 __all__ = ["Settings", "run"]
 Say = Callable[[str], None]
+SHORT = 50.0
+"""Milliseconds on the slow device below which a kernel tells nothing: a run whose launches may move costs the host some
+2 to 5 ms (docs/results/hopping.md), and what migrating could gain is less."""
 NEVER = 1.3
 """When the fast device becomes free of a kernel that never migrates, in parts of its time on the slow one."""
 TELLING = 1.03
@@ -47,7 +50,7 @@ class Settings:
     parts: tuple[float, ...] = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
     repeats: int = 5
     warm: int = 1
-    seconds: float = 0.08
+    seconds: float = 0.2
 
 
 class Point(NamedTuple):
@@ -185,7 +188,8 @@ def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
                 if any(map(partial(beyond, rows[-1]), MIGRATING))
                 else ""
             )
-            say(f"{name}: k = {rows[-1]['k']:.2f}{wrong}")
+            short = f" ({rows[-1]['slow_ms']:.3g} ms on the slow device: too short to tell)" * is_short(rows[-1])
+            say(f"{name}: k = {rows[-1]['k']:.2f}{wrong}{short}")
     finally:
         bench.queue.close()
     return {"settings": asdict(settings), "results": rows, "summary": summary(rows)}
@@ -201,6 +205,11 @@ def beyond(row: Mapping[str, Any], way: str) -> bool:
     return row["k"] > 1.0 and max(speedups(row, way)) > TELLING * model.bound(row["k"], together=way == "both")
 
 
+def is_short(row: Mapping[str, Any]) -> bool:
+    """Whether a kernel could not be made to take long enough to tell what migrating gains."""
+    return bool(row["slow_ms"] < SHORT)
+
+
 def best_share(row: Mapping[str, Any], way: str) -> float:
     """How much of the largest possible gain is reached at the best wait; nan where the bound tells nothing, or the gain
     cannot be."""
@@ -214,7 +223,11 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """``bound_share_mean`` and ``both_bound_share_mean``: how much of the largest possible gain is reached at the best
     wait, mean over benchmarks whose bound is TELLING at least, and the most; the same of speed-ups over all waits; by
     how much packets, and slices as predicted, slow a kernel down that never migrates; and the benchmarks that were
-    faster than can be, which count for no share."""
+    faster than can be, which count for no share. Kernels that are ``too_short`` count nowhere else."""
+    short = sum(map(is_short, rows))
+    rows = [row for row in rows if not is_short(row)]
+    if not rows:
+        return {"too_short": short}
     shares = {way: [s for row in rows if not math.isnan(s := best_share(row, way))] for way in MIGRATING}
     all_of = {way: [s for row in rows for s in speedups(row, way)] for way in MIGRATING}
     slower, predicted = (
@@ -230,5 +243,6 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "both_bound_share_mean": fmean(shares["both"]) if shares["both"] else math.nan,
         "never_migrating_percent": slower,
         "never_predicted_percent": predicted,
+        "too_short": short,
         "cannot_be": sum(any(beyond(row, way) for way in MIGRATING) for row in rows),
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from manycl_bench import pages, provenance
 from manycl_bench.hopping import lines, model
-from manycl_bench.hopping.real import TELLING, best_share, beyond, speedups
+from manycl_bench.hopping.real import SHORT, TELLING, best_share, beyond, speedups
 from manycl_bench.pages import table
 
 SHOWN = (1.32, 2.0, 2.35, 3.0, 5.54, 8.0, 13.0)
@@ -43,6 +43,8 @@ its inputs are in the host's alone when it begins. *reached*: the gain at the be
 (`bound`), where that is a speed-up of {telling:g} at least; "cannot be" where it is more than the bound allows: runs
 were disturbed. *never*: by how much a kernel takes longer on the slow device that could migrate all the time, and does
 not, and in how many packets; *predicted*: in slices of the sizes that the predictors of Section 4 give (Figure 11).
+Kernels of less than {short:g} ms on the slow device tell nothing of that, as a run whose launches may move costs the
+host some milliseconds: the summary has those that take longer, and how many are `too_short`.
 *paper's k*: of small, medium and large inputs, on a CPU and a GPU.
 """
 SAMPLES = "`lines` and `model`; `results`: medians of each benchmark and wait, in seconds"
@@ -168,7 +170,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     if "results" in figures:
         yield "## Measured"
         yield ""
-        yield MEASURED.format(telling=TELLING)
+        yield MEASURED.format(telling=TELLING, short=SHORT)
         yield from _measured(figures)
         for other in figures.get("others", ()):
             yield f"On `{other['devices']}`:"

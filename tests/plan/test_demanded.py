@@ -15,7 +15,7 @@ from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.preemptible import (
     FILLED,
     FREE,
-    LONG,
+    PACKETS_IN_FLIGHT,
     at_a_time,
     in_flight,
     least_groups,
@@ -40,7 +40,7 @@ def whole(*seconds: float, device: DeviceIndex = D0) -> Plan:
 
 
 def test_only_long_launches_on_devices_that_are_asked_for_are_in_packets() -> None:
-    found = with_preemption(asked(D0), whole(0.9 * LONG * SOON, 1.1 * LONG * SOON))
+    found = with_preemption(asked(D0), whole(0.9 * PACKETS_IN_FLIGHT * SOON, 1.1 * PACKETS_IN_FLIGHT * SOON))
     assert found.movable == (1,)
     assert [(a.dimension, a.first, a.groups) for a in found.assignments] == [(WHOLE, 0, 0), (0, 0, GROUPS)]
     assert with_preemption(asked(D1), whole(1.0, 1.0)).movable == ()
@@ -102,6 +102,23 @@ def ending(*shortens: bool, memories: tuple[int, int] = (0, 0), merge: Reduction
     return replace(found, machine=replace(found.machine, devices=devices))
 
 
+def costly(overhead: float, *shortens: bool, memories: tuple[int, int] = (0, 0)) -> Problem:
+    """The same, where a packet costs so many seconds."""
+    found = ending(*shortens, memories=memories)
+    devices = tuple(replace(d, launch_overhead=overhead) for d in found.machine.devices)
+    return replace(found, machine=replace(found.machine, devices=devices))
+
+
+@pytest.mark.parametrize("overhead", [1e-6, 1e-4, 1e-3, 5e-3, 0.02])
+def test_packets_of_devices_that_cannot_end_launches_early_cost_a_percent_at_most(overhead: float) -> None:
+    where = costly(overhead, False, False, memories=(0, 1))
+    found = with_preemption(where, whole(1.0, 1.0))
+    packets = [a for a in in_chunks(found, where).assignments if a.node == 0]
+    assert (len(packets) - 1) * overhead <= 0.01
+    assert len(packets) > 2 or overhead > 0.004
+    assert sum(a.groups for a in packets) == (GROUPS if found.still else 0)
+
+
 def test_long_launches_may_leave_devices_that_can_end_them_early() -> None:
     found = with_preemption(ending(True, False), whole(0.9 * SHORTEST, 2 * SHORTEST))
     assert (found.movable, found.still) == ((1,), (1,))
@@ -112,7 +129,7 @@ def test_long_launches_may_leave_devices_that_can_end_them_early() -> None:
     assert with_preemption(ending(True, True), moving).still == (1,)
     beside = whole(0.9 * SHORTEST, 1.9 * SHORTEST)  # to decide about both costs a part of one
     assert with_preemption(ending(True, True), beside) == beside
-    for where in (ending(False, True), replace(ending(True, False), splits={})):
+    for where in (costly(0.02, False, True), replace(ending(True, False), splits={})):
         assert with_preemption(where, whole(1.0, 1.0)) == whole(1.0, 1.0)
     host = whole(1.0, 1.0, device=ON_HOST)
     assert with_preemption(ending(True, True), host) == host
@@ -122,7 +139,7 @@ def test_long_launches_may_leave_devices_that_can_end_them_early() -> None:
 
 
 def test_where_devices_are_not_alike_long_shares_run_in_packets() -> None:
-    unlike = ending(False, False, memories=(0, 1))
+    unlike = costly(0.02, False, False, memories=(0, 1))
     shares = plan(1.0, 2)
     assert with_preemption(unlike, shares, strict=False).still == (0, 1)
     assert with_preemption(unlike, shares) == shares

@@ -13,10 +13,10 @@ from typing import TypeVar, cast
 
 from manycl import flags
 from manycl.errors import ManyclError, PolicyError
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Graph, HostTask
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import with_moving_shares
-from manycl.plan.plan import Plan
+from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies import own_name
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policy import (
@@ -73,6 +73,11 @@ def decided(
     ``planned`` and ``lowering`` raise."""
     plan = completed(problem, policy) if ahead is None else ahead
     try:
+        if plan is None and (cut := in_advance(problem)) is not None:
+            lowered = lowering(problem, cut, directory)
+            wholes = len(lowered.steps) - sum(len(c.steps) for c in lowered.chunks.values())
+            if wholes == len(problem.graph) - len(lowered.chunks) and lowered.chunks:
+                return None, lowered  # each launch is one step or one that may move
         return plan, lowering(problem, plan, directory)
     except Exception as error:
         if plan is None:
@@ -108,6 +113,25 @@ def moving(problem: Problem, policy: Policy, plan: Plan) -> Plan:
             raise
         told(error, "finding out which shares may move")
         return plan
+
+
+def in_advance(problem: Problem) -> Plan | None:
+    """Return the plan by which launches are cut whose devices are chosen at run time, so that they may leave these:
+    each on its fastest device. Return None where no launch may."""
+    seconds = problem.estimates.launch
+    try:
+        fastest = [
+            ON_HOST if isinstance(task, HostTask) else min(problem.allowed(n), key=lambda d: seconds(n, d))
+            for n, task in enumerate(problem.graph.nodes)
+        ]
+        took = [0.0 if d == ON_HOST else seconds(n, d) for n, d in enumerate(fastest)]
+        whole = [Assignment(n, d, 0, 0.0, t) for n, (d, t) in enumerate(zip(fastest, took, strict=True))]
+        plan = Plan(tuple(whole), "", tuple(d.name for d in problem.machine.devices), 0.0)
+        found = plan if problem.as_planned else with_preemption(problem, plan, demanded=False)
+    except Exception as error:
+        told(error, "finding out which launches may leave devices")
+        return None
+    return found if found.still else None
 
 
 def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) -> Plan:

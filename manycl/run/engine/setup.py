@@ -115,7 +115,8 @@ def _player(
 ) -> Playback:
     """Return the playback of a plan, or of what a policy decides at run time."""
     if plan is None:
-        return Dynamic.of(subject, cast("DynamicPolicy", policy), directory)
+        player = MovingPlayer.asked if subject.lowered.chunks else Dynamic.of
+        return player(subject, cast("DynamicPolicy", policy), directory)
     if subject.lowered.chunks:
         return MovingPlayer.following(subject, plan, directory)
     return Playback(compiled(subject, plan), directory)

@@ -27,11 +27,14 @@ from manycl.graph.signature import Signature, signature
 from manycl.machine import HOST_BIT, DeviceIndex, queue_counts
 from manycl.model.transfer import LARGE
 from manycl.plan import policies
+from manycl.plan.movable import SHORTEST
 from manycl.plan.policy import find, is_static, learns
+from manycl.plan.split import AnalysedSplits
 from manycl.region import NOTHING
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.engine.divisions import MEASURED
 from manycl.run.engine.result import Result
+from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
@@ -56,6 +59,7 @@ class GraphCache:
         self._nodes = 0
         self._changes = session.devices.changes
         self._static: dict[str, bool] = {}
+        self._interest = Interest()  # in launches of policies that decide at run time
         self._last: RecurringGraph | None = None
         self._expected: RecurringGraph | None = None
         self._fresh: tuple[tuple[float, int], ...] = ()  # seconds and nodes of the last graphs that were new
@@ -93,7 +97,9 @@ class GraphCache:
         found = signature(batch) if is_static and len(batch.nodes) <= NODES else None
         if found is None:
             graph = batch.with_results(self.results(read)).graph()
-            return session.run(graph, policy, queues=self.queues, options=self.options)
+            result = session.run(graph, policy, queues=self.queues, options=self.options)
+            self._analyse(result)
+            return result
         keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy)
@@ -318,6 +324,18 @@ class GraphCache:
             _, oldest = self._known.popitem(last=False)
             self._nodes -= oldest.nodes
         return known
+
+    def _analyse(self, result: Result) -> None:
+        """Analyse in the background how long launches may be divided that a policy has given to devices at run time:
+        later ones may leave their devices then."""
+        problem = result.playback.script.problem if result.playback is not None else None
+        if problem is None or result.seconds < SHORTEST or not isinstance(splits := problem.splits, AnalysedSplits):
+            return
+        if self._interest.is_done:
+            self._interest = Interest()
+        if not all(map(splits.is_known, range(len(problem.graph)))):
+            session = self._session
+            session.models.looking.begin(self._interest, lambda: problem.graph, session.devices.build)
 
 
 def _is_static(policy: str) -> bool:

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from manycl import flags
 from manycl.graph.access import interfere
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
 from manycl.machine import Device
 from manycl.model.occupancy import work_groups
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.preemptible import PACKETS_IN_FLIGHT, least_groups, longest_packet, within
+from manycl.plan.preemptible import endings, least_groups, longest_packet, may_differ
 from manycl.plan.problem import Problem
 from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.merging import RangeTask
@@ -56,7 +57,7 @@ def in_chunks(plan: Plan, problem: Problem) -> Plan:
     most = {node: max(MOST, min(math.ceil(CELLS * packets[node]), FINEST_DEMANDED)) for node in shares}
     least = {node: -(-sum(groups) // max(FINEST, most[node])) for node, groups in shares.items()}
     counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}
-    out = []
+    out, others = [], may_differ(problem, flags.strict())
     for a in plan.assignments:
         if a.node not in movable or not a.is_range:
             out.append(a)
@@ -64,8 +65,8 @@ def in_chunks(plan: Plan, problem: Problem) -> Plan:
         assert isinstance(a.dimension, int), "it is a range"
         device = problem.machine.devices[a.device]
         together = run_together(graph.nodes[a.node], a.dimension, sum(shares[a.node]), device)
-        if a.node in still and device.shortens:
-            sizes = evenly(a.groups, _endings(problem, a), together)
+        if a.node in still:
+            sizes = evenly(a.groups, endings(problem, a, others), together)
         else:
             sizes = cut(a.groups, next(counts[a.node]), least[a.node], together)
         each = (a.end - a.start) / a.groups
@@ -82,11 +83,6 @@ def _packets(problem: Problem, share: Assignment) -> float:
         return 0.0
     least = least_groups(problem, share.node, share.device, split.groups)
     return min((share.end - share.start) / seconds, share.groups / least)
-
-
-def _endings(problem: Problem, share: Assignment) -> int:
-    """Return in how many places a share may end early, so that its device is soon free."""
-    return math.ceil((share.end - share.start) * PACKETS_IN_FLIGHT / within(problem.machine.devices[share.device]))
 
 
 def evenly(groups: int, most: int, together: int = 1) -> list[int]:

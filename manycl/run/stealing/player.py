@@ -10,6 +10,7 @@ from functools import partial
 from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policy import DynamicPolicy
 from manycl.plan.preemptible import with_preemption
 from manycl.run.commands.backend import Command, EndsEarly, Run, Shorten
 from manycl.run.commands.chunk_commands import PacketEmitter
@@ -18,6 +19,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Changed
 from manycl.run.lowering.steps import Lowered
+from manycl.run.stealing.asked_shares import AskedShares
 from manycl.run.stealing.packet_size import SETTLED
 from manycl.run.stealing.share_scheduler import ShareScheduler
 from manycl.utilities.changed import changed
@@ -48,6 +50,7 @@ class MovingPlayer(Dynamic):
         self._packets = PacketEmitter(subject, following.queues, done | later)
         super().__init__(subject, following, self._packets, directory, done | later)
         self._done = done
+        self._arriving = Counter[DeviceIndex]()  # prefetching transfers in flight, by device
         sizes = [buffer.nbytes for buffer in subject.problem.graph.buffers.values()]
         # the devices with memory of their own that holds all of the run
         self._far = [i for i, d in subject.problem.machine.numbered() if d.memory != HOST and d.holds(sizes)]
@@ -56,6 +59,14 @@ class MovingPlayer(Dynamic):
     def following(subject: Subject, plan: Plan, directory: Directory) -> MovingPlayer:
         """Return the playback of a plan of which some shares may move (``lowered.chunks``)."""
         return MovingPlayer(subject, plan, ShareScheduler(subject.problem, subject.lowered, directory.valid), directory)
+
+    @staticmethod
+    def asked(subject: Subject, policy: DynamicPolicy, directory: Directory) -> MovingPlayer:
+        """Return the playback of what a dynamic policy decides, where some launches may move."""
+        lowered = subject.lowered
+        assert lowered.plan is not None
+        following = AskedShares(subject.problem, policy, lowered, directory.valid)
+        return MovingPlayer(subject, lowered.plan, following, directory, before=lowered)
 
     @property
     def issued(self) -> Sequence[Assignment]:
@@ -133,11 +144,12 @@ class MovingPlayer(Dynamic):
 
     def _came(self, token: int, now: float) -> None:
         device = self._coming.pop(token)
-        if device not in self._coming.values():
+        self._arriving[device] -= 1
+        if not self._arriving[device]:
             self._add(self._following.arrived(device, now))
 
     def is_free(self, device: DeviceIndex) -> bool:
-        return device not in self._coming.values() and super().is_free(device)
+        return not self._arriving[device] and super().is_free(device)
 
     def _prefetch(self) -> None:
         if not self._following.foresees:  # no device is busy with something else
@@ -145,7 +157,9 @@ class MovingPlayer(Dynamic):
         packets = self._packets
         devices = [d for d in self._far if d not in self.full]
         for device, keys in self._following.prefetched(devices, partial(packets.may_bring, self._is_heard)):
-            self._coming.update(dict.fromkeys(packets.prefetch(keys, device), device))
+            tokens = packets.prefetch(keys, device)
+            self._coming.update(dict.fromkeys(tokens, device))
+            self._arriving[device] += len(tokens)
 
     def shortening(self) -> Sequence[Shorten]:
         return self._following.shortening()
@@ -170,7 +184,7 @@ class MovingPlayer(Dynamic):
             self.directory.lose(key, reason)
 
     def plan(self, name: str) -> Plan:
-        return self._followed
+        return self._following.plan(name) or self._followed
 
     @property
     def ran(self) -> Lowered:

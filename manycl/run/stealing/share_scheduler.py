@@ -20,8 +20,8 @@ from manycl import flags
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import DeviceIndex, are_of_a_kind
 from manycl.model.estimates import Slowed
-from manycl.plan.plan import ON_HOST
-from manycl.plan.preemptible import at_a_time
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.preemptible import at_a_time, may_differ
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import Rescheduler
 from manycl.run.commands.backend import EndsEarly, Lane, Shorten
@@ -55,9 +55,10 @@ class ShareScheduler:
         self.decisions: list[DecisionEvent] = []
         self.launches: dict[int, WorkStealing] = {}
         # whether results may be any device's (and are the same on all, or a graph runs once)
-        self._anywhere = are_of_a_kind(devices) or not (problem.repeated or flags.strict())
+        self._anywhere = are_of_a_kind(devices) or may_differ(problem, flags.strict())
         # launches whose shares stay until a device is late, and how many times as long as planned it takes then
         self._watched: dict[int, float] = {}
+        self._speeds: dict[DeviceIndex, float] = {}  # of devices by now, as parts of those planned, once one was late
         for node, chunks in lowered.chunks.items():
             how = node in lowered.plan.in_turn, node in lowered.plan.still
             self._begin(node, chunks, timetable.each[node], done, *how)
@@ -106,7 +107,7 @@ class ShareScheduler:
         if still and all(problem.estimates.is_measured(node, d) for d in terms):
             alike = are_of_a_kind([problem.machine.devices[d] for d in self._able(launch)])
             if alike or self._anywhere:
-                self._watched[node], launch.is_whole = LATE if alike else TIMES, False
+                self._watched[node] = LATE if alike else TIMES
         if (in_turn or len(chunks.deques) == 1) and not still and len(terms) < len(problem.machine.devices):
             # any device may take it over, also without a share of its own
             others = {d for d in estimates.known(node) - terms.keys() if problem.can_run(node, d)}
@@ -120,6 +121,10 @@ class ShareScheduler:
         for node, launch in self.launches.items():
             for device, _, first, last in launch.chunks.deques:
                 yield node, launch.workers[device], launch.groups(first, last)
+
+    def plan(self, name: str) -> Plan | None:
+        """Return the plan of what was chosen at run time; None where a plan is followed. ``name``: the policy's."""
+        return None
 
     # the assigner
 
@@ -141,6 +146,11 @@ class ShareScheduler:
                 continue
             worker = launch.workers[device]
             packet = worker.end(now)
+            if self._watched and not launch.still:
+                self._speeds[device] = worker.rate / worker.planned
+            for at, other in self._under_way.values():
+                if at == device and other is not launch and other is not None and device not in self._turn_of:
+                    other.workers[device].begins(now)  # its packet was behind this one
             if worker.shortens:
                 for chunk in launch.chunks.steps[packet.first : packet.last]:
                     self._given[chunk] = 1
@@ -189,6 +199,8 @@ class ShareScheduler:
                 line.popleft()
                 self._give(item, lane, out)
                 continue
+            if self._speeds and not item.still:
+                item.foresee(self._speeds)
             worker = item.workers[device]
             if worker.rest[0] == worker.rest[1] or not worker.is_here:
                 if worker.given and worker.shortens:

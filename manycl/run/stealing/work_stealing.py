@@ -72,8 +72,8 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
-    until they are ``loosened``, which it gets at once if it ``is_whole``; ``free``: when a device that has not begun is
-    predicted to. ``workers``: the devices that take part, or did; ``thieves``: devices that have stolen, or of whose
+    until they are ``loosened``, a packet being one chunk; ``free``: when a device that has not begun is predicted to.
+    ``workers``: the devices that take part, or did; ``thieves``: devices that have stolen, or of whose
     packets some was taken back; ``is_ready``: whether all that any chunk depends on has been given to devices."""
 
     def __init__(
@@ -87,7 +87,6 @@ class WorkStealing:
         free: Callable[[DeviceIndex], float] = lambda device: 0.0,
     ) -> None:
         self.chunks, self.in_turn, self.still, self._moving, self.free = chunks, in_turn, still, moving, free
-        self.is_whole = True
         self.workers: dict[DeviceIndex, StealingWorker] = {}
         self.thieves: set[DeviceIndex] = set()
         self.is_ready = False
@@ -150,8 +149,8 @@ class WorkStealing:
                     return None
                 self.thieves.add(device)
             first, end = worker.rest
-        last = self._end_of_packet(worker, first, end, now)
-        if (worker.shortens and first < last) or (self.still and self.is_whole):
+        last = first + 1 if self.still else self._end_of_packet(worker, first, end, now)
+        if worker.shortens and first < last:
             last = end
         if limit is not None and last > limit:
             last = limit
@@ -346,6 +345,27 @@ class WorkStealing:
             self._open.append((last, end))
 
     # events
+
+    def place(self, device: DeviceIndex, terms: Terms, queue: int) -> None:
+        """Give all of a launch that no device has begun to one."""
+        self.workers.clear()
+        self.come(device, terms, 0.0, queue)
+        self.workers[device].rest = 0, len(self.chunks.steps)
+
+    def foresee(self, speeds: Mapping[DeviceIndex, float]) -> None:
+        """Take devices that have not begun to be so many times as fast as planned, and divide a launch that none has
+        begun so that all would end together."""
+        begun = any(w.ran for w in self.workers.values())
+        for w in self._present:
+            if not w.ran:
+                w.rate = w.planned * speeds.get(w.device, 1.0)
+        workers = sorted((w for w in self._present if w.rest[0] < w.rest[1]), key=lambda w: w.rest)
+        if begun or self.in_turn or self._open:
+            return
+        rates, begin = [*accumulate(w.rate for w in workers)], 0
+        for w, until in zip(workers, rates, strict=True):
+            end = bisect_left(self._before, round(until / rates[-1] * self._before[-1]))
+            w.rest, begin = (begin, end), end
 
     def loosen(self) -> None:
         """Let shares move from now on."""

@@ -112,7 +112,12 @@ class StealingWorker:
 
     def come(self, now: float) -> None:
         """Note that it takes part from now on."""
-        self.is_here, self.free = True, max(now, self.free)
+        self.is_here = True
+        self.begins(now)
+
+    def begins(self, now: float) -> None:
+        """Note that it can have begun none of its packets before now."""
+        self.free = max(now, self.free)
         self.foresee(0)
 
     def end(self, now: float) -> Packet:

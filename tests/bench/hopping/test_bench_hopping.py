@@ -107,6 +107,7 @@ def row(k: float, points: list[tuple[float, float, float, float]], sliced: float
     seconds = [dict(zip(WAYS, p, strict=True)) for p in points]
     return {
         "k": k,
+        "slow_ms": 80.0,
         "sliced_percent": sliced,
         "predicted_percent": 2.44,
         "points": [{"part": 0.5, "seconds": s} for s in seconds],
@@ -130,4 +131,7 @@ def test_the_summary() -> None:
     assert (disturbed["bound_share_most"], disturbed["cannot_be"]) == (found["bound_share_mean"], 1)
     nearly = row(1.02, [(2.4, 3.0, 2.0, 1.6)])
     assert math.isnan(real.summary([nearly])["bound_share_mean"])  # of which a hundredth can be gained
+    few = {**rows[1], "slow_ms": 20.0}  # what a run costs the host would decide
+    assert real.summary([rows[0], few]) == {**real.summary(rows[:1]), "too_short": 1}
+    assert real.summary([few]) == {"too_short": 1}
     assert model.share_of_bound(1.2, 2.0) == pytest.approx(found["bound_share_mean"])

@@ -9,16 +9,19 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_args
 
+import pytest
 from hypothesis import strategies as st
 
 from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Launch
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.merging import Merging
 from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policy import Choice
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
 from manycl.run.data.coherence import Directory
+from manycl.run.engine import asking_policies
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import Setup
@@ -39,7 +42,7 @@ from tests.run.chaos.test_divided_chaos import (
     plans,
 )
 from tests.run.chaos.test_moving_chaos import shares
-from tests.run.chaos.test_state import Unit
+from tests.run.chaos.test_state import Anyhow, Unit
 
 REPEATABLE = {"map", "stencil", "reversed", "columns", "maybe", "scatter", "part"}
 """Kernels that may run on what they have left: read off their text by hand."""
@@ -219,7 +222,9 @@ class Loss:
         )
         try:
             setup = Setup(lowering, rest=rest, mortal=self.mortal, trial=Trial(self.fallback))
-            result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(asking_policies, "in_advance", lambda _: getattr(plan, "cut", None))
+                result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
             has_failed = False
             return result
         except RunFailure:  # devices that do not work are left out then, with what they have
@@ -306,8 +311,31 @@ def _bytes(region: Region) -> set[int]:
     return {i for a, b in region.intervals for i in range(a, b)}
 
 
+class AmongFree(Anyhow):
+    """Any device that is free; launches may leave it that are cut in any plan ahead (None: none are)."""
+
+    def __init__(self, data: Any, graph: Graph, where: Machine, seed: int) -> None:
+        super().__init__([])
+        self._random, groups = random.Random(seed), ITEMS // GROUP
+        can = [n for n, task in enumerate(graph.nodes) if isinstance(task, Launch) and task.name != "part"]
+        still = sorted(data.draw(st.sets(st.sampled_from(can)))) if can else []
+        out = []
+        for n, task in enumerate(graph.nodes):
+            place = ON_HOST if isinstance(task, HostTask) else data.draw(st.sampled_from(where.indices))
+            out.append(Assignment(n, place, 0, 0.0, 0.0, *((0, 0, groups) if n in still else ())))
+        names = tuple(d.name for d in where.devices)
+        self.cut = Plan(tuple(out), "", names, 0.0, movable=tuple(still), still=tuple(still)) if still else None
+
+    def select(self, frontier: Any, devices: Any, now: float) -> Any:
+        component = self._random.choice(frontier)
+        free = [d for d in component.devices if devices[d].free]
+        return Choice(component.index, self._random.choice(free)) if free else None
+
+
 def way(kind: str, data: Any, graph: Graph, where: Machine, seed: int) -> Any:
-    """A plan, whose shares may move while it is followed, or a policy that is asked again."""
+    """A plan, whose shares may move while it is followed, or a policy that is asked again, or while it runs."""
+    if kind == "asked while it runs":
+        return AmongFree(data, graph, where, seed)
     if kind == "asked again":
         return AnyPlan(data.draw(plans(graph, where)), seed)
     return data.draw(shares(graph, where) if kind == "shares that move" else plans(graph, where))

@@ -4,7 +4,6 @@ legal order of events, any time of theirs. The result is the sequential one, or 
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -20,7 +19,6 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, Graph, HostTask
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.plan.policy import Choice
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands import checkpoint_commands
 from manycl.run.engine.engine import RunFailure
@@ -38,7 +36,7 @@ from tests.run.chaos.test_divided_chaos import (
     launch,
     small_chunks,
 )
-from tests.run.chaos.test_state import Anyhow, machine, machines
+from tests.run.chaos.test_state import machine, machines
 from tests.run.chaos.transitions import validated
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
@@ -55,7 +53,7 @@ def kept_anyhow() -> Iterator[None]:
         yield
 
 
-KINDS = ["static", "shares that move", "asked again"]
+KINDS = ["static", "shares that move", "asked again", "asked while it runs"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,14 +70,6 @@ def test_devices_that_leave_and_come_change_no_result(
     assert not result.lost
     assert result.playback is not None
     assert result.playback.complete == len(result.playback.graph)
-
-
-@settings(max_examples=EXAMPLES)
-@given(data=st.data(), graph=graphs(), where=machines(), seed=st.integers(0, 2**32))
-def test_policies_that_decide_while_devices_leave_and_come(data: Any, graph: Graph, where: Machine, seed: int) -> None:
-    loss = Loss(data, graph, where)
-    backend = ChaosBackend(where, seed, happening=loss.happening(data, data.draw(st.integers(1, 4))))
-    loss.run(AmongFree(seed), backend)
 
 
 @settings(max_examples=EXAMPLES)
@@ -101,19 +91,6 @@ def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, wh
     assert result.playback.complete == len(result.playback.graph)
     SEEN["may lag"] += 1
     SEEN["lagging"] += any("as foreseen" in t["changed"] for t in result.details.get(REPLANNED, ()))
-
-
-class AmongFree(Anyhow):
-    """Any device that is free."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__([])
-        self._random = random.Random(seed)
-
-    def select(self, frontier: Any, devices: Any, now: float) -> Any:
-        component = self._random.choice(frontier)
-        free = [d for d in component.devices if devices[d].free]
-        return Choice(component.index, self._random.choice(free)) if free else None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,6 +20,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
+from manycl.plan import preemptible
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
@@ -91,6 +92,13 @@ def test_what_is_left_keeps_the_order_that_it_had(data: Any, count: int) -> None
     again, run = in_order(graph, begun).predecessors, {*range(count)} - begun
     alone = [{*again[n]} & run for n in range(count)]  # what is done holds nobody back
     assert all(reach(alone, n) == reach(before, n) & run for n in run)
+
+
+@pytest.fixture(autouse=True)
+def wholes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches run as wholes on devices that are alike: where they run in packets, these go to other devices, and
+    nothing is planned anew."""
+    monkeypatch.setattr(preemptible, "endings", lambda problem, share, others: 3 if others else 1)
 
 
 class Times(Estimates):

@@ -123,7 +123,7 @@ def test_where_nobody_comes_shares_stay(queue: mc.Queue) -> None:
         assert result.settled is result.plan, "and may move in the next run"
 
 
-@pytest.mark.parametrize("policy", ["auto", "in_order", "pns", "balance", "mkmd", "hop", "repara", "adaptive"])
+@pytest.mark.parametrize("policy", ["auto", "in_order", "pns", "balance", "mkmd", "hop", "adaptive", "eager"])
 def test_policies_need_not_ask_for_that(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preemptible, "SHORTEST", 0.0)
     with mc.Queue("native/2", policy=policy) as queue:
@@ -139,10 +139,10 @@ def test_policies_need_not_ask_for_that(policy: str, monkeypatch: pytest.MonkeyP
         assert result.playback.script.lowered.chunks.keys() == {0}
 
 
-def simulated(count: int = 1, **more: object) -> Simulated:
+def simulated(count: int = 1, shortens: bool = True, **more: object) -> Simulated:
     """A chain of launches of 100 ms on two devices that can end them early."""
     found = Simulated((0.1, 0.1), count)
-    devices = tuple(replace(d, shortens=True, **more) for d in found.machine.devices)  # type: ignore[arg-type]
+    devices = tuple(replace(d, shortens=shortens, **more) for d in found.machine.devices)  # type: ignore[arg-type]
     found.machine = replace(found.machine, devices=devices)
     return found
 
@@ -155,7 +155,7 @@ def makespan(result: Result) -> float:
     return max(e.end for e in kernels)
 
 
-@pytest.mark.parametrize("policy", ["balance", "pns", "auto", "adaptive"])
+@pytest.mark.parametrize("policy", ["balance", "pns", "auto", "adaptive", "eager", "heft", "fcfs"])
 @pytest.mark.parametrize("leaves", [0.003, 0.02, 0.04])
 def test_a_simulated_device_that_leaves_is_soon_free(leaves: float, policy: str) -> None:
     """Within 5 ms, of launches of 50 ms or 100; others run what is left, and nothing runs twice."""
@@ -165,6 +165,23 @@ def test_a_simulated_device_that_leaves_is_soon_free(leaves: float, policy: str)
     result = chain.run(((leaves, lambda: chain.events.put(DeviceLeaves(one))),), policy=policy)
     assert leaves < max(e.end for e in result.trace.kernels() if e.device == one) <= leaves + 5e-3
     assert makespan(result) <= 0.1 + (leaves if len(used) == 1 else 0.0) + 5e-3
+
+
+@pytest.mark.parametrize("policy", ["balance", "pns", "eager"])
+@pytest.mark.parametrize("units", [1, 8])
+def test_a_simulated_device_that_can_end_nothing_early_leaves_after_its_packets(policy: str, units: int) -> None:
+    """Two of them, in which a launch takes no longer by more than 1 %."""
+    chain = simulated(1, False, compute_units=units, launch_overhead=30e-6)
+    calm = chain.run(policy=policy).trace
+    ran = list(calm.kernels())
+    count = len([e for e in ran if e.device == ran[0].device])
+    assert count > 2
+    assert max(e.end for e in ran) <= 1.01 * (0.1 if len(ran) == count else 0.05) + 30e-6
+    result = chain.run(((0.02, lambda: chain.events.put(DeviceLeaves(ran[0].device))),), policy=policy)
+    packet = ran[0].end - ran[0].start
+    assert max(e.end for e in result.trace.kernels() if e.device == ran[0].device) <= 0.02 + 2 * packet + 1e-3
+    assert len({e.device for e in result.trace.kernels()}) == 2
+    makespan(result)
 
 
 @pytest.mark.parametrize("comes", [0.01, 0.06])

@@ -28,7 +28,7 @@ class HoppingTimes(Estimates):
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
         if node == 0:
-            return self.wait
+            return self.wait * count / of
         return PACKET + self.seconds / (self.k if device == FAST else 1.0) * count / of
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:

@@ -45,8 +45,8 @@ def slow_and_fast() -> Machine:
     )
 
 
-def simulated(k: float, wait: float, in_turn: bool) -> tuple[float, set[str]]:
-    """When the kernel ends, and the devices on which it ran."""
+def simulated(k: float, wait: float, in_turn: bool, in_packets: bool = False) -> tuple[float, set[str]]:
+    """When the kernel ends, and the devices on which it ran. ``in_packets``: what takes the fast device, too."""
     graph = hopping_graph()
     times = HoppingTimes(SECONDS, wait, k)
     machine = slow_and_fast()
@@ -54,14 +54,14 @@ def simulated(k: float, wait: float, in_turn: bool) -> tuple[float, set[str]]:
     splits = {n: Split(0, GROUPS, slices={keys[n]: Slice(BYTES)}) for n in range(2)}
     plan = Plan(
         (
-            Assignment(0, FAST, 0, 0.0, 0.0),
+            Assignment(0, FAST, 0, 0.0, wait, 0, 0, GROUPS) if in_packets else Assignment(0, FAST, 0, 0.0, 0.0),
             Assignment(1, SLOW, 0, 0.0, 0.0, 0, 0, GROUPS - 1),
             Assignment(1, FAST, 0, 0.0, 0.0, 0, GROUPS - 1, 1),
         ),
         "by hand",
         ("slow", "fast"),
         0.0,
-        movable=(1,),
+        movable=(0, 1) if in_packets else (1,),
         in_turn=(1,) if in_turn else (),
     )
     problem = Problem(graph, machine, times, (1, 1), splits=splits)
@@ -86,6 +86,15 @@ def test_a_kernel_ends_when_the_formulas_say(k: float, part: float) -> None:
     assert ran == {"slow", "fast"} or hop <= wait + least
     both, _ = simulated(k, wait, in_turn=False)
     assert together <= both <= max(together * 1.05, together + bound / 2, wait + bound)
+
+
+@pytest.mark.parametrize("wait", [0.06, 0.1])
+def test_packets_behind_those_of_another_kernel_tell_no_device_to_be_slow(wait: float) -> None:
+    """The slow device would take what the fast one has left: the fast one's first packet was given long before it
+    began."""
+    k = 4.0
+    end, _ = simulated(k, wait, True, in_packets=True)
+    assert end <= 1.02 * (wait + (SECONDS - wait) / k)
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
