@@ -64,6 +64,12 @@ class Counts:
             found = known[kind] = _counted(launch, chosen, plain, self._buffers, nbytes)
         return found
 
+    def of_steps(self, launch: Launch, program: SequenceProgram) -> list[Work]:
+        """Return the work of each kernel of a sequence that a launch may run as."""
+        temporaries = {key: Buffer(key, nbytes) for key, nbytes in program.sizes().items()}
+        counts = Counts({**self._buffers, **temporaries}, counted=self._left > 0)
+        return [counts.work(step, step) for step in program.launches(launch)]
+
 
 def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
     """Return the bytes of the buffers, or parts of them, that a launch reads, and of those it writes."""

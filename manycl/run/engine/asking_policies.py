@@ -15,6 +15,7 @@ from manycl import flags
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
+from manycl.plan.alternatives import following, with_units
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Plan
 from manycl.plan.policies import own_name
@@ -54,7 +55,9 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
     if not is_static(policy):
         return None
     try:
-        plan = on_present(problem, policy.plan(problem))  # the policy may not know of devices that leave
+        is_own = own_name(policy) and not learns(policy)
+        plan = with_units(problem, policy.plan) if is_own else policy.plan(problem)
+        plan = on_present(following(problem, plan), plan)  # the policy may not know of devices that leave
     except ManyclError:
         raise  # the problem has no plan; the error says why
     except Exception as error:
@@ -62,7 +65,7 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
             raise _users(policy, error) from error
         plan = plain(problem, told(error, f"planning with {_name(policy)}"))
     if not own_name(policy):
-        problem.check_given(plan)
+        following(problem, plan).check_given(plan)
     return plan
 
 
@@ -73,7 +76,7 @@ def decided(
     ``planned`` and ``lowering`` raise."""
     plan = completed(problem, policy) if ahead is None else ahead
     try:
-        return plan, lowering(problem, plan, directory)
+        return plan, lowering(following(problem, plan), plan, directory)
     except Exception as error:
         if plan is None:
             raise
@@ -98,6 +101,7 @@ def moving(problem: Problem, policy: Policy, plan: Plan) -> Plan:
     device. (A policy that learns moves shares itself, from run to run.)"""
     if not own_name(policy) or problem.as_planned:
         return plan
+    problem = following(problem, plan)
     try:
         if not learns(policy):
             plan = with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan

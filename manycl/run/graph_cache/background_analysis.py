@@ -104,9 +104,9 @@ class BackgroundAnalysis:
         """Have a policy solve a problem, and its plan prepared; ``then`` gets it (None: there is none)."""
         foresee = problem.foresee
 
-        def foreseen(plan: Plan) -> Plan:
+        def foreseen(plan: Plan, *of: Problem) -> Plan:
             self._ask()
-            return foresee(plan) if foresee is not None else plan
+            return foresee(plan, *of) if foresee is not None else plan
 
         asked = replace(
             problem,

@@ -11,6 +11,7 @@ from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import queue_counts
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Slowed
+from manycl.plan.alternatives import following
 from manycl.plan.plan import Plan, fitted
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Part, Problem
@@ -47,8 +48,8 @@ def asked(devices: DeviceSet, data: SessionData, graph: Graph, wanted: RunReques
     """Return the problem and policy for a graph. Raises PolicyError for an unknown policy or option."""
     policy, queues, options, repeated, rival = wanted
     if isinstance(policy, Plan):
-        problem = replace(problem_of(devices, data, graph), repeated=repeated)
-        policy = fitted(policy, graph)
+        problem = following(replace(problem_of(devices, data, graph), repeated=repeated), policy)
+        policy = fitted(policy, problem.graph)
         problem.check_given(policy)
         return Asked(problem, on_present(problem, policy) if problem.away else policy, policy.policy)
     chosen = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy

@@ -20,6 +20,7 @@ from manycl.graph import bounds
 from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.machine import Machine, queue_counts
 from manycl.model.history.history import identity, kernel_key
+from manycl.plan.alternatives import following
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
@@ -348,7 +349,7 @@ class Session:
 def _prepare_ahead(devices: DeviceSet, data: SessionData, problem: Problem, plan: Plan) -> None:
     """Make the steps of a plan that is yet to run, and build their kernels, so that its first run need not. Raises what
     lowering and building raise."""
-    lowered = data.steps.lower_ahead(problem, plan, data.directory)
+    lowered = data.steps.lower_ahead(following(problem, plan), plan, data.directory)
     if lowered is not None and lowered.plan is not None:
         for a in lowered.plan.assignments:
             task = lowered.graph.nodes[a.node]
