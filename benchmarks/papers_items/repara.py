@@ -65,6 +65,8 @@ def search() -> Found:
     where = described_machine("mkmd")
     given = problem(pyschedcl.SPECIFICATION, {"H": 1, "beta": 512}, where)
     figure = {p: milliseconds(given, p) for p in ("mkmd", "repara")}
+    told = _plan("repara", given).details
+    figure["transformer_gap_percent"] = 100.0 * (told["model_seconds"] / told["bound"] - 1.0)
     begin = time.process_time()
     eight = _plan("repara", layered(8, 3, reads=0))
     figure["eight_s"] = time.process_time() - begin

@@ -56,7 +56,7 @@ class Options:
         for name in given:
             if name not in self._known:
                 there = f"there are {', '.join(self._known)}" if self._known else "it has none: leave the options away"
-                if others := self.having(name):
+                if others := Options.having(name):
                     there = f"{there}; {name} is an option of {', '.join(others)}"
                 raise PolicyError(f"policy {self._policy} has no option {name}{suggest(name, self._known)}", hint=there)
         return Values({option: self._value(option, given) for option in self._known.values()})

@@ -175,7 +175,7 @@ def _having(option: str) -> list[str]:
     return [name for name, found in declared.items() if isinstance(found, Options) and option in found.names]
 
 
-Options.having = staticmethod(_having)
+Options.having = _having
 
 
 def find(name: str) -> Policy:
