@@ -88,11 +88,7 @@ def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
 
 def _counted_steps(program: SequenceProgram, launch: Launch, plain: Work, buffers: Mapping[BufferKey, Buffer]) -> Work:
     """Return the work of all kernels of a sequence."""
-    all_buffers = {**buffers, **{key: Buffer(key, nbytes) for key, nbytes in program.sizes().items()}}
-    found = [
-        _counted(step, step, work_of(step, step), all_buffers, buffer_bytes(all_buffers, step))
-        for step in program.launches(launch)
-    ]
+    found = Counts(buffers).of_steps(launch, program)
     operations: dict[str, float] = {}
     for work in found:
         for kind, n in work.operations.items():

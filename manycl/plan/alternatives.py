@@ -8,15 +8,13 @@ the graphs of all combinations or, where these are many, of launches that are al
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
-from itertools import product
+from itertools import chain, combinations, islice
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch, version_contents
-from manycl.graph.versions.units import Units, in_units, versions_in_units
+from manycl.graph.versions.units import Units, in_units, version_in_units
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
@@ -29,88 +27,66 @@ _OWN = Options("", *OPTIONS)
 
 def following(problem: Problem, plan: Plan | None) -> Problem:
     """Return the problem whose nodes are those of a plan."""
-    is_other = plan is not None and plan.in_units and not problem.graph.origins
-    return variant(problem, plan.in_units) if plan is not None and is_other else problem
+    return problem if plan is None or not plan.in_units or problem.graph.origins else variant(problem, plan.in_units)
 
 
 def variant(problem: Problem, units: Units) -> Problem:
     """Return the problem with some launches in smaller units. Raises PolicyError where nothing is estimated of them."""
     graph = in_units(problem.graph, units)
-    estimates, splits = problem.estimates.for_graph(graph), problem.splits
+    estimates, splits, foresee = problem.estimates.for_graph(graph), problem.splits, problem.foresee
     if estimates is None:
         raise PolicyError("nothing is known of the kernels of a version, which are to run as nodes of their own")
     guesses, devices = estimates.uncounted(), problem.machine.indices
     seconds = lambda node: min([guesses.launch(node, d) for d in devices], default=0.0)  # noqa: E731
     found = splits.for_graph(graph, seconds) if isinstance(splits, AnalysedSplits) else {}
     other = replace(problem, graph=graph, estimates=estimates, splits=found, foresee=None)
-    foresee = problem.foresee
-    return other if foresee is None else replace(other, foresee=partial(_foreseen, foresee, other))
-
-
-def _foreseen(foresee: Callable[..., Plan], problem: Problem, plan: Plan) -> Plan:
-    return foresee(plan, problem)
+    return other if foresee is None else replace(other, foresee=lambda plan: foresee(plan, other))
 
 
 def with_units(problem: Problem, ask: Callable[[Problem], Plan]) -> Plan:
     """Return the best of the plans that ``ask`` makes of the problem, and of it with launches in smaller units. Raises
     PolicyError where there is none."""
-    choices = {} if problem.fixed or problem.graph.origins or len(problem.machine.devices) < 2 else _choices(problem)
-    if not choices:
+    is_given = problem.fixed or problem.graph.origins or len(problem.machine.devices) < 2
+    tried = () if is_given else tuple(_tried(problem))
+    if not tried or problem.estimates.for_graph(problem.graph) is None:
         return ask(problem)
-    best: tuple[tuple[float, float], Plan] | None = None
-    failure = PolicyError("there is nothing to plan with")
-    taken: dict[int, int] = {}
-    for tried in _tried(problem, choices, taken):
-        units = tuple(sorted(tried.items()))
+    plans = list[tuple[tuple[float, float], int, Plan]]()
+    failures = list[PolicyError]()
+    for units in ((), *tried):
         try:
             of = variant(problem, units) if units else problem
             plan = replace(ask(of), in_units=units)
         except PolicyError as error:
-            failure = error if best is None and not units else failure
+            failures.append(error)
             continue
-        cost = _cost(of, plan)
-        if best is None or (cost < best[0] and _is_across(of, plan)):
-            best = cost, plan
-            taken.update(tried)
-    if best is None:
-        raise failure
-    return best[1]
+        if not plans or _is_across(of, plan):
+            plans.append((_cost(of, plan), len(plans), plan))
+    if not plans:
+        raise failures[0]
+    return min(plans)[-1]
 
 
-def _choices(problem: Problem) -> dict[int, list[int]]:
-    """Return the launches that may run in smaller units, and the versions for that, in a problem whose estimates know
-    other graphs."""
-    nodes = range(len(problem.graph))
-    found = {node: versions for node in nodes if (versions := versions_in_units(problem.graph, node))}
-    return found if found and problem.estimates.for_graph(problem.graph) is not None else {}
-
-
-def _tried(problem: Problem, choices: dict[int, list[int]], taken: dict[int, int]) -> Iterator[dict[int, int]]:
-    """Yield the combinations that are tried: versions by launch, none at first. ``taken``: that of the best plan so
-    far."""
-    yield {}
-    if math.prod(1 + len(versions) for versions in choices.values()) <= 1 + PLANNING.foreseen:
-        for found in product(*([(node, v) for v in (None, *versions)] for node, versions in choices.items())):
-            if units := {node: v for node, v in found if v is not None}:
-                yield units
-        return
-    alike: dict[object, list[int]] = {}
-    for node in choices:
-        task = problem.graph.nodes[node]
+def _tried(problem: Problem) -> Iterator[Units]:
+    """Yield the launches that are tried in smaller units: all combinations, where these are few, of launches or of
+    kinds of them; else one kind after another."""
+    nodes = [n for n in range(len(problem.graph)) if version_in_units(problem.graph, n)]
+    few = 1 + PLANNING.foreseen
+    kinds = dict[object, list[tuple[int, int]]]()
+    for n in nodes:
+        task = problem.graph.nodes[n]
         assert isinstance(task, Launch)
-        alike.setdefault((version_contents(task.versions), task.device), []).append(node)
-    kinds = [(nodes, v) for nodes in alike.values() for v in choices[nodes[0]]]
-    for nodes, v in kinds[: PLANNING.foreseen]:
-        yield taken | dict.fromkeys(nodes, v)
+        kind = n if 1 << len(nodes) <= few else (version_contents(task.versions), task.device)
+        kinds.setdefault(kind, []).append((n, version_in_units(problem.graph, n)))
+    for count in range(1, 1 + (len(kinds) if 1 << len(kinds) <= few else min(1, len(kinds)))):
+        for groups in islice(combinations(kinds.values(), count), PLANNING.foreseen):
+            yield tuple(sorted(chain.from_iterable(groups)))
 
 
 def _is_across(problem: Problem, plan: Plan) -> bool:
     """Return whether the units of some launch are on several devices: on one, it could run as a whole in that
     version."""
-    places: dict[int, set[int]] = {node: set() for node, _ in plan.in_units}
-    for a in plan.assignments:
-        places.get(problem.graph.origins[a.node], set()).add(a.device)
-    return any(len(devices) > 1 for devices in places.values())
+    places = {(problem.graph.origins[a.node], a.device) for a in plan.assignments}
+    return any(sum(node == n for n, _ in places) > 1 for node, _ in plan.in_units)
 
 
 def _cost(problem: Problem, plan: Plan) -> tuple[float, float]:

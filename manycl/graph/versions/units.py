@@ -18,14 +18,14 @@ Units = tuple[tuple[int, int], ...]
 """Launches that run in smaller units: node, and the version (index) of which each kernel becomes a node."""
 
 
-def versions_in_units(graph: Graph, node: int) -> list[int]:
-    """Return the versions of a node (indices) whose kernels may become nodes in its place."""
+def version_in_units(graph: Graph, node: int) -> int:
+    """Return the version of a node (index) whose kernels may become nodes in its place; 0: it has none."""
     task = graph.nodes[node]
-    if not isinstance(task, Launch) or not task.versions or task.partition is not None:
-        return []
+    if not isinstance(task, Launch) or task.partition is not None:
+        return 0
     only = isinstance(task.device, Placement) and task.device.only  # devices and kinds have no common names
     found = enumerate(task.versions)
-    return [v for v, of in found if isinstance(of.program, SequenceProgram) and not (only and of.kinds)]
+    return next((v for v, of in found if isinstance(of.program, SequenceProgram) and not (only and of.kinds)), 0)
 
 
 def in_units(graph: Graph, units: Units) -> Graph:

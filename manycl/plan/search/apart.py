@@ -9,62 +9,40 @@ that may be brought, which come first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manycl.machine import HOST_BIT
 from manycl.plan.plan import ROUNDING
-from manycl.plan.search.partition_costs import PartitionCosts, PricedWay
+from manycl.plan.search.partition_costs import PartitionCosts
 from manycl.plan.tuning import PLANNING
 
 if TYPE_CHECKING:
     from manycl.plan.search.tree_search import Path, Tree
 
-Table = NDArray[np.float64]
-Brought = dict[tuple[int, int], tuple[int, float, float]]
-"""Shared data that are brought: by parameter and memory (a bit), the device, seconds and joules."""
+Table = NDArray[Any]
+Brought = dict[tuple[int, int], Table]
+"""Shared data that are brought, by parameter and memory (a bit), with what that adds (:func:`_sums`)."""
 
 
-class Shared:
-    """``is_shared`` by parameter; ``is_orderless``: nodes that do not depend on each other find shared data at the same
-    costs in some order of whole nodes as in any order of partitions."""
-
-    def __init__(self, costs: PartitionCosts) -> None:
-        readers = Counter(p for _, p in costs.writer)
-        self.is_shared = [readers[p] > 1 for p in range(len(costs.location))]
-        self.is_orderless = self._finds(costs)
-
-    def _finds(self, costs: PartitionCosts) -> bool:
-        """Return whether each device has a memory of its own, or the host's, the host has all shared data, and no way
-        takes some of them in slices and others as a whole."""
-        own = [bit for bit in costs.bits if bit != HOST_BIT]
-        steps = [
-            [i for s in c.steps for i in s.inputs if self.is_shared[i.parameter]] for of in costs.choices for c in of
-        ]
-        there = all(costs.location[i.parameter] in (0, HOST_BIT) for of in steps for i in of)
-        return there and len({*own}) == len(own) and all(len({i.whole for i in of}) < 2 for of in steps)
-
-    def lacking(self, choice: PricedWay, location: list[int], parts: list[int]) -> tuple[Brought, Brought]:
-        """Return the shared data that some partitions of a choice lack: those they bring as a whole, and in slices."""
-        whole: Brought = {}
-        slices: Brought = {}
-        for step in (choice.steps[part] for part in parts):
-            for p, seconds, is_whole, joules in step.inputs:
-                if self.is_shared[p] and location[p] and not location[p] & step.memory:
-                    if is_whole:
-                        whole[p, step.memory] = step.device, seconds, joules
-                    else:
-                        _, s, j = slices.get((p, step.memory), (0, 0.0, 0.0))
-                        slices[p, step.memory] = step.device, s + seconds, j + joules
-        return whole, slices
+def shared_data(costs: PartitionCosts) -> list[bool] | None:
+    """Return which parameters are shared; None where nodes that do not depend on each other may not find them at the
+    same costs in some order of whole nodes as in any order of partitions: unless each device has a memory of its own,
+    or the host's, the host has all shared data, and no way takes some of them in slices and others as a whole."""
+    readers = Counter(p for _, p in costs.writer)
+    shared = [readers[p] > 1 for p in range(len(costs.location))]
+    own = [bit for bit in costs.bits if bit != HOST_BIT]
+    steps = [[i for s in c.steps for i in s.inputs if shared[i.parameter]] for of in costs.choices for c in of]
+    there = all(costs.location[i.parameter] in (0, HOST_BIT) for of in steps for i in of)
+    return shared if there and len({*own}) == len(own) and all(len({i.whole for i in of}) < 2 for of in steps) else None
 
 
 class _Row(NamedTuple):
-    """A way to run a node, or what is left of it: the choice and its parts; what it adds to the devices' ends, the
-    final transfers and the joules; and the shared data that it lacks."""
+    """A way to run a node, or what is left of it: the choice and its parts; what it adds (:func:`_sums`); and the
+    shared data that it lacks, as a whole and in slices."""
 
     choice: int
     parts: list[int]
@@ -86,10 +64,10 @@ def solve(tree: Tree, limit: float, effort: int) -> Solved | None:
     ``effort`` partial plans: first few are kept at a time, for a lower limit. None where there are too many sets of
     shared data to bring."""
     nodes = sorted(tree.open)
-    rows = {node: list(_rows(tree, node)) for node in sorted(nodes, key=lambda n: tree.status[n], reverse=True)}
+    rows = {node: list(_rows(tree, node)) for node in nodes}
     brought: Brought = {}
     for row in (row for of in rows.values() for row in of):
-        if any(brought.setdefault(key, found) != found for key, found in row.whole.items()):
+        if any((brought.setdefault(key, found) != found).any() for key, found in row.whole.items()):
             return None  # nodes take other parts of it
     widths = sorted({max(1, effort * width // (PLANNING.widths[-1] * len(nodes))) for width in PLANNING.widths})
     if 1 << len(brought) > widths[-1]:
@@ -98,10 +76,9 @@ def solve(tree: Tree, limit: float, effort: int) -> Solved | None:
     for most in widths:
         bound = np.inf
         for bits in reversed(range(1 << len(brought))):
-            keys = {key: 1 << i for i, key in enumerate(brought) if bits >> i & 1}
-            found = _EndsOfNodes(tree, best.cost, most, rows, {key: brought[key] for key in keys}, keys).best()
-            bound = min(bound, found.bound)
-            best = found if found.path is not None else best
+            of = {key: found for i, (key, found) in enumerate(brought.items()) if bits >> i & 1}
+            found = _Ends(tree, best.cost, most, rows, of).best()
+            best, bound = found if found.path is not None else best, min(bound, found.bound)
         if bound >= best.cost:
             break
     return best._replace(bound=bound)
@@ -109,50 +86,44 @@ def solve(tree: Tree, limit: float, effort: int) -> Solved | None:
 
 def _rows(tree: Tree, node: int) -> Iterator[_Row]:
     """Yield the ways to run a node, as if all shared data were everywhere."""
-    location, is_shared = tree.location, tree.shared.is_shared
-    known = [(p, where) for p, where in enumerate(location) if is_shared[p]]
-    begun = tree.begun.get(node)
+    location, known = tree.location, list(tree.location)
+    chosen, left = tree.begun.get(node, (-1, -1))
     for c, choice in enumerate(tree.choices(node)):
-        if begun is not None and c != begun[0]:
+        if chosen not in (-1, c):
             continue
-        parts = [part for part in range(len(choice.steps)) if begun is None or begun[1] >> part & 1]
-        whole, slices = tree.shared.lacking(choice, location, parts)
+        parts = [part for part in range(len(choice.steps)) if left >> part & 1]
+        whole: Brought = {}
+        slices: Brought = {}
+        for step in (choice.steps[part] for part in parts):
+            for p, seconds, is_whole, joules in step.inputs:
+                if tree.shared[p] and known[p] and not known[p] & step.memory:
+                    more = np.zeros(len(tree.free) + 2)
+                    more[step.device], more[-1] = seconds, joules
+                    of, key = whole if is_whole else slices, (p, step.memory)
+                    of[key] = more if is_whole else of.get(key, 0.0) + more
         before = _sums(tree)
-        for p, _ in known:
-            location[p] = -1
+        location[:] = [-1 if is_shared else where for is_shared, where in zip(tree.shared, known, strict=True)]
         backs = [tree.down(node, c, part) for part in parts]
         added = _sums(tree) - before
         for back in reversed(backs):
             back()
-        for p, where in known:
-            location[p] = where
+        location[:] = known
         yield _Row(c, parts, added, whole, slices)
 
 
 def _sums(tree: Tree) -> Table:
-    """Return the devices' ends, the final transfers, and the joules."""
-    return np.array([*tree.free, tree.final, tree.joules])
+    """Return the devices' ends, the final transfers, and the joules, also of these."""
+    return np.array([*tree.free, tree.final, tree.joules + tree.fetching()])
 
 
-class _EndsOfNodes:
-    """The sums of the rows of all nodes, where the shared data ``brought``, with bits ``keys``, are brought."""
+class _Ends:
+    """The sums of the rows of all nodes, where the shared data ``brought`` are brought; those below ``limit``, and
+    ``most`` of them at a time. ``bound``: no plan of those that are left out costs less."""
 
-    def __init__(
-        self,
-        tree: Tree,
-        limit: float,
-        most: int,
-        rows: dict[int, list[_Row]],
-        brought: Brought,
-        keys: dict[tuple[int, int], int],
-    ) -> None:
-        self._tree, self._limit, self._most = tree, limit, most
-        self._keys, self._all = keys, sum(keys.values())
-        self._start = _sums(tree)
-        for device, seconds, joules in brought.values():
-            self._start[device] += seconds
-            self._start[-1] += joules
-        self._rows = {n: [r for r in of if r.whole.keys() <= keys.keys()] for n, of in rows.items()}
+    def __init__(self, tree: Tree, limit: float, most: int, rows: Mapping[int, list[_Row]], brought: Brought) -> None:
+        self._tree, self._limit, self._most, self._brought = tree, limit, most, brought
+        self._start: Table = sum(brought.values(), _sums(tree))
+        self._rows = {n: [r for r in of if r.whole.keys() <= brought.keys()] for n, of in rows.items()}
         self._weights = np.array([*tree.weights, 1.0, 0.0])
         self.bound = np.inf
 
@@ -160,94 +131,81 @@ class _EndsOfNodes:
         """Return the best plan, and what no other one costs less than."""
         if not all(self._rows.values()):
             return Solved(None, self._limit, np.inf)
-        added = {n: [self._added(row) for row in of] for n, of in self._rows.items()}
-        rest = sum(min(float(a @ self._weights) for a in of) for of in added.values())
-        sums, bits, levels = self._start[None], np.zeros(1, int), list[tuple[NDArray[np.intp], NDArray[np.intp]]]()
-        for node, of in added.items():
-            rest -= min(float(a @ self._weights) for a in of)
-            sums, bits, level = self._next(sums, bits, self._rows[node], of, rest)
+        bit = {key: 1 << i for i, key in enumerate(self._brought)}
+        added, least = list[tuple[Table, list[int]]](), list[float]()
+        for of in self._rows.values():
+            lacking = [sum([more for key, more in r.slices.items() if key not in bit], r.added) for r in of]
+            added.append((np.array(lacking), [sum(map(bit.__getitem__, r.whole)) for r in of]))
+            least.append(float((added[-1][0] @ self._weights).min()))
+        sums, bits, levels = self._start[None], np.zeros(1, int), list[Table]()
+        for number, (more, brings) in enumerate(added):
+            sums, bits, level = self._next(sums, bits, more, brings, sum(least[number + 1 :]))
             levels.append(level)
-        sums, which = sums[bits == self._all], np.flatnonzero(bits == self._all)
-        if not len(sums):
+        which = np.flatnonzero(bits == (1 << len(bit)) - 1)
+        if not len(which):
             return Solved(None, self._limit, self.bound)
-        path, cost, after = self._placed(levels, int(which[0]))
-        costs = self._costs(sums, after)  # (a last host function's own time is the same for all)
+        _, _, after = self._placed(levels, int(which[0]))  # (a last host function's own time is the same for all)
+        costs = self._costs(sums[which], after)
         path, cost, _ = self._placed(levels, int(which[at := int(costs.argmin())]))
         if abs(cost - costs[at]) > ROUNDING * abs(cost):
             self.bound = min(self.bound, float(costs[at]))  # it is not as it was summed up: nothing is proved
         return Solved(path if cost < self._limit else None, min(cost, self._limit), self.bound)
 
-    def _added(self, row: _Row) -> Table:
-        """Return what a row adds, with the slices that it has to bring."""
-        found = row.added.copy()
-        for key, (device, seconds, joules) in row.slices.items():
-            if key not in self._keys:
-                found[device] += seconds
-                found[-1] += joules
-        return found
-
-    def _next(
-        self, sums: Table, bits: NDArray[np.int_], rows: list[_Row], added: list[Table], rest: float
-    ) -> tuple[Table, NDArray[np.int_], tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def _next(self, sums: Table, bits: Table, added: Table, brings: list[int], rest: float) -> tuple[Table, ...]:
         """Return the sums with one node more, the data brought, and the sum and row that each is of."""
-        parts: list[tuple[Table, NDArray[np.int_], NDArray[np.intp], NDArray[np.intp], Table]] = []
-        for r, (row, more) in enumerate(zip(rows, added, strict=True)):
+        parts: list[tuple[Table, ...]] = []
+        for row, more in enumerate(added):
             found = sums + more
             least = self._value(np.maximum(found[:, :-2].max(1), found @ self._weights + rest), found[:, -1])
             kept = np.flatnonzero(least < self._limit)
-            mine = bits[kept] | sum(self._keys[key] for key in row.whole)
-            parts.append((found[kept], mine, kept, np.full(len(kept), r), least[kept]))
-            if r == len(rows) - 1 or sum(len(part[1]) for part in parts) > 2 * self._most:
+            level = np.column_stack([kept, np.full(len(kept), row)])
+            parts.append((found[kept], bits[kept] | brings[row], level, least[kept]))
+            if row == len(added) - 1 or sum(len(part[1]) for part in parts) > 2 * self._most:
                 parts = [self._fewer(*map(np.concatenate, zip(*parts, strict=True)))]
-        found, mine, of, row_of, _ = parts[0]
-        self._tree.steps += len(of)
-        return found, mine, (of, row_of)
+        self._tree.steps += len(parts[0][1])
+        return parts[0][:3]
 
-    def _fewer(
-        self, sums: Table, bits: NDArray[np.int_], of: NDArray[np.intp], row: NDArray[np.intp], least: Table
-    ) -> tuple[Table, NDArray[np.int_], NDArray[np.intp], NDArray[np.intp], Table]:
+    def _fewer(self, sums: Table, bits: Table, level: Table, least: Table) -> tuple[Table, ...]:
         """Return one of equal sums each, and of too many those that may lead to the best plans."""
-        unit = ROUNDING * max(float(np.abs(sums).max(initial=0.0)), 1e-300) / 1024.0
+        unit = max(float(np.abs(sums).max(initial=0.0)), ROUNDING) * ROUNDING / len(self._rows)
         _, first = np.unique(np.column_stack([np.round(sums / unit), bits]), axis=0, return_index=True)
         if len(first) > self._most:
             first = first[np.lexsort((sums[first, :-2].max(1), least[first]))]
             self.bound = min(self.bound, float(least[first[self._most]]))
-            first = first[: self._most]
-        return sums[first], bits[first], of[first], row[first], least[first]
+        return tuple([of[first[: self._most]] for of in (sums, bits, level, least)])
 
     def _value(self, seconds: Table, joules: Table) -> Table:
         """Return the costs of plans."""
         goal, deadline = self._tree.objective
-        if goal != "time":
-            joules = joules + self._tree.idle * seconds
+        joules = joules + self._tree.idle * seconds
         found = seconds if goal == "time" else joules if goal == "energy" else joules * seconds
         return np.where(seconds > deadline * (1.0 + ROUNDING), np.inf, found)
 
     def _costs(self, sums: Table, after: float) -> Table:
         """Return the costs of whole plans whose last host function takes ``after`` seconds, without what it fetches of
         these nodes' results."""
-        seconds, last = sums[:, :-2].max(1), self._tree.last
+        ends, last = sums[:, :-2], self._tree.last
+        seconds = ends.max(1)
         if last is not None:
-            mine = np.where(sums[:, :-2] > self._start[:-2], sums[:, :-2], 0.0).max(1)
-            begin = np.maximum(mine, max(self._tree.ready[last], self._tree.free[-1]))
+            begin = np.where(ends > self._start[:-2], ends, max(self._tree.ready[last], self._tree.free[-1])).max(1)
             seconds = np.maximum(seconds, begin + sums[:, -2] + after)
         return self._value(seconds, sums[:, -1])
 
-    def _placed(self, levels: list[tuple[NDArray[np.intp], NDArray[np.intp]]], at: int) -> tuple[Path, float, float]:
+    def _placed(self, levels: list[Table], at: int) -> tuple[Path, float, float]:
         """Return the path of a plan by its place in the last level, its cost, and the seconds of a last host function
         without what it fetches of the nodes' results."""
         tree, chosen = self._tree, list[tuple[int, _Row]]()
-        for node, (of, row) in zip(reversed(self._rows), reversed(levels), strict=True):
-            chosen.append((node, self._rows[node][row[at]]))
-            at = int(of[at])
+        for node, level in zip(reversed(self._rows), reversed(levels), strict=True):
+            at, row = map(int, level[at])
+            chosen.append((node, self._rows[node][row]))
         chosen.sort(key=lambda found: (not found[1].whole, found[0]))
         backs = [tree.down(node, row.choice, part) for node, row in chosen for part in row.parts]
         after, last = 0.0, tree.last
         if last is not None and last in tree.open:
-            begin, final = max(tree.free[-1], tree.ready[last]), tree.final
+            begin = max(tree.free[-1], tree.ready[last]) + tree.final
             backs.append(tree.down(last, 0, 0))
-            after = tree.ended[last] - begin - final
-        path, cost = tuple(tree.path), tree.cost
+            after = tree.ended[last] - begin
+        found = tuple(tree.path), tree.cost, after
         for back in reversed(backs):
             back()
-        return path, cost, after
+        return found

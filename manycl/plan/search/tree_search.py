@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import MERGE, ON_HOST, ROUNDING, Plan
-from manycl.plan.search.apart import Shared, solve
+from manycl.plan.search.apart import shared_data, solve
 from manycl.plan.search.objective import TIME, Objective
 from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, PricedWay, bring
 from manycl.plan.search.search_bounds import Bounds
@@ -70,7 +70,8 @@ class Tree:
         self.final = 0.0  # seconds of the final transfers for placed partitions
         self._least = [min((c.joules for c in choices), default=0.0) for choices in costs.choices]
         self.joules = sum(self._least)  # above idle power, of what is placed, and the least of the rest
-        self.shared = Shared(costs)
+        found = shared_data(costs)
+        self._is_orderless, self.shared = found is not None, found or []
         self.path: list[tuple[int, int, int]] = []
 
     @property
@@ -103,6 +104,12 @@ class Tree:
         first = next((n for n in self._bounds.cuts if n != but and self.status[n] == WAITING), None)
         return 0.0 if first is None else self._bounds.more[first]
 
+    def fetching(self) -> float:
+        """Return the joules of getting what the last host function reads from where it is."""
+        if self._is_time or self.last is None or self.status[self.last] == DONE:
+            return 0.0
+        return bring(self._costs.choices[self.last][0].steps[0], self.location, self._costs)[1]
+
     def choices(self, node: int) -> Sequence[PricedWay]:
         """Return the ways to run a node."""
         return self._costs.choices[node]
@@ -112,7 +119,7 @@ class Tree:
         begin, at once, and nothing but the last host function comes after any."""
         last, nodes = self.last, self.open
         return (
-            self.shared.is_orderless
+            self._is_orderless
             and 0 < self.left == len(nodes) + (last is not None and last not in nodes and self.status[last] != DONE)
             and max(self.ready[n] for n in nodes) <= min(self.free[:-1])
             and not any(self._on_host[n] or any(s != last for s in self._after[n]) for n in nodes)
