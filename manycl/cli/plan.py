@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.applications.planning import described_machine, problem_of, this_machine
-    from manycl.plan.alternatives import following
+    from manycl.plan.search.alternatives import following
     from manycl.report.sources import sources, table
     from manycl.report.summary import summarise
     from manycl.run.engine.divisions import divisions

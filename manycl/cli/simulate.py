@@ -75,10 +75,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.applications.planning import described_machine, problem_of, this_machine
-    from manycl.plan.alternatives import following
     from manycl.plan.plan import Plan
     from manycl.plan.policy import StaticPolicy, find
     from manycl.plan.problem import HANDOVER
+    from manycl.plan.search.alternatives import following
     from manycl.report.sources import sources
     from manycl.run.engine.asking_policies import moving
     from manycl.run.engine.engine import RunFailure

@@ -18,10 +18,10 @@ from manycl.applications.load import load_application
 from manycl.applications.planning import PlanningTarget, described_machine, problem_of
 from manycl.graph.graph import Placement
 from manycl.graph.versions.units import in_units
-from manycl.plan.alternatives import following, variant, with_units
 from manycl.plan.plan import Assignment, Plan, same_plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following, variant, with_units
 from manycl.plan.verification.verify import verify
 from manycl.run.engine.asking_policies import planned
 from manycl.run.simulation.simulate import plan_with, simulate

@@ -15,7 +15,6 @@ from manycl import flags
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
-from manycl.plan.alternatives import following, with_units
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Plan
 from manycl.plan.policies import own_name
@@ -33,6 +32,7 @@ from manycl.plan.policy import (
 from manycl.plan.preemptible import in_packets, that_may_leave
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import on_present
+from manycl.plan.search.alternatives import following, with_units
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered
 from manycl.utilities.unforeseen import told

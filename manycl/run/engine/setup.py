@@ -11,10 +11,10 @@ from manycl.errors import ManyclError
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Slowed
-from manycl.plan.alternatives import following
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory

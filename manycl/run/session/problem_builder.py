@@ -11,11 +11,11 @@ from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import queue_counts
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Slowed
-from manycl.plan.alternatives import following
 from manycl.plan.plan import Plan, fitted
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Part, Problem
 from manycl.plan.rescheduling import on_present
+from manycl.plan.search.alternatives import following
 from manycl.plan.splitting import Splits
 from manycl.run.data.coherence import Directory, places
 from manycl.run.lowering.overwritten import contents

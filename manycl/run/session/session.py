@@ -20,11 +20,11 @@ from manycl.graph import bounds
 from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.machine import Machine, queue_counts
 from manycl.model.history.history import identity, kernel_key
-from manycl.plan.alternatives import following
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.region import Region
 from manycl.run.data.admission import make_room
 from manycl.run.data.coherence import Directory

@@ -12,10 +12,10 @@ from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
 from manycl.model.energy.powers import JOULES, spent
 from manycl.model.estimates import Ends, Estimates
-from manycl.plan.alternatives import following
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.asking_policies import planned

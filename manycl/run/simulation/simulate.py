@@ -8,10 +8,10 @@ from typing import cast
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
 from manycl.machine import DeviceIndex
-from manycl.plan.alternatives import following
 from manycl.plan.plan import ON_HOST, Assignment, Plan, fitted
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find, is_static
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.plan.verification.verify import verify
 from manycl.run.engine.asking_policies import otherwise, planned
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
