@@ -8,9 +8,11 @@ devices that are alike, bit for bit.
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ from manycl.errors import ManyclError, ResultError
 from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import Machine
 from manycl.plan.plan import Plan
+from manycl.plan.problem import Problem
 from manycl.run.session.session import Session
 from manycl.run.simulation.simulate import simulate
+from manycl.trace import KernelEvent, TransferEvent
 from manycl_bench import pages, provenance
 from manycl_bench.markdown import table
 from manycl_bench.repara import Settings, combinations, laid_out, static, valid_ways
@@ -62,11 +66,14 @@ def _measure(session: Session, of: Benchmark, settings: Settings, turns: int) ->
     ways = [valid_ways(problem, n) for n in range(len(graph))]
     alone = [laid_out(problem, [w[min(d, len(w) - 1)] for w in ways]) for d in problem.machine.indices]
     half = [next((w for w in node if len(w) > 1 and abs(w[0].groups - w[1].groups) <= 1), node[0]) for node in ways]
-    expected = None
-    for plan in [*alone, laid_out(problem, half)] * PROFILES:
-        _, found = _run(session, graph, given, plan)
+    expected, profiles = None, [*alone, laid_out(problem, half)]
+    least = [math.inf] * len(profiles)
+    for number, plan in enumerate(profiles * PROFILES):
+        seconds, found = _run(session, graph, given, plan)
+        least[number % len(profiles)] = min(seconds, least[number % len(profiles)])
         expected = found if expected is None else expected
-    problem = session.problem(graph)
+    _on_host(session, given)  # as every run begins: what a problem's devices hold is not brought again
+    problem = with_host_time(session.problem(graph), alone, least)
     plans = [static("repara").plan(problem), *alone]
     plans += [laid_out(problem, c) for c in combinations(ways, min(settings.sample, 12), settings.seed)]
     planned = simulate(problem, plans[0]).makespan
@@ -92,6 +99,23 @@ def _measure(session: Session, of: Benchmark, settings: Settings, turns: int) ->
     }
 
 
+def with_host_time(problem: Problem, alone: Sequence[Plan], seconds: Sequence[float]) -> Problem:
+    """Return the problem on a machine whose devices' commands take the host so long that each device alone takes as
+    long as measured (``seconds``): to enqueue, to launch and to wait, all that drivers and the engine need beside what
+    devices do, which is what profiles have."""
+    for index, (plan, measured) in enumerate(zip(alone, seconds, strict=False)):
+        for _ in range(PROFILES):  # what is enqueued while the device computes costs nothing
+            trace = simulate(problem, plan)
+            commands = sum(isinstance(e, KernelEvent | TransferEvent) for e in trace.events)
+            more = (measured - trace.makespan) / max(1, commands)
+            devices = list(problem.machine.devices)
+            known = devices[index]
+            copy, kernel = (max(0.0, s + more) for s in (known.enqueuing_copy, known.enqueuing))
+            devices[index] = replace(known, enqueuing=kernel, enqueuing_copy=copy)
+            problem = replace(problem, machine=replace(problem.machine, devices=tuple(devices)))
+    return problem
+
+
 def _same(machine: Machine, of: Benchmark, found: Any, expected: Any) -> bool:
     if len({d.model for d in machine.devices}) == 1 or of.name == "transitive closure":
         return np.array_equal(found, expected)
@@ -109,10 +133,15 @@ def _contents(name: str, nbytes: int, chance: np.random.Generator) -> Any:
     return found
 
 
-def _run(session: Session, graph: Graph, given: Mapping[BufferKey, Any], plan: Plan) -> tuple[float, list[Any]]:
-    """Seconds of a run that begins with its inputs on the host alone, and what it leaves there."""
+def _on_host(session: Session, given: Mapping[BufferKey, Any]) -> None:
+    """The inputs are on the host alone."""
     for key, contents in given.items():
         session.buffers.overwrite(key)[:] = contents
+
+
+def _run(session: Session, graph: Graph, given: Mapping[BufferKey, Any], plan: Plan) -> tuple[float, list[Any]]:
+    """Seconds of a run that begins with its inputs on the host alone, and what it leaves there."""
+    _on_host(session, given)
     seconds = session.run(graph, plan).seconds
     return seconds, [np.array(session.buffers.host(key)) for key in graph.nodes[-1].reads]
 

@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.applications.planning import described_machine, problem_of, this_machine
+    from manycl.plan.search.alternatives import following
     from manycl.report.sources import sources, table
     from manycl.report.summary import summarise
     from manycl.run.engine.divisions import divisions
@@ -51,10 +52,12 @@ def run(args: argparse.Namespace) -> int:
     application = options.application(args)
     place = described_machine(args.machine) if args.machine else this_machine(args.devices)
     problem, estimates = problem_of(application, place, options.queue_counts(args.queues), given, args.as_planned)
-    graph = problem.graph
     begin = time.perf_counter()
     plan = plan_with(policy, problem)
     seconds = time.perf_counter() - begin
+    problem = following(problem, plan)
+    graph = problem.graph
+    estimates = estimates.for_graph(graph) if plan.in_units else estimates
     trace = plan.as_trace(application.name, graph.edges)
     trace = replace(trace, details={**trace.details, **divisions(problem, plan, {})})
     if args.save:
@@ -62,11 +65,12 @@ def run(args: argparse.Namespace) -> int:
     options.draw(trace, args)
     if args.graph:
         from manycl.graph.dependences import with_results
+        from manycl.graph.versions.units import in_units
         from manycl.report.charts.graph_chart import chart, write_graph
 
         inputs = [key for key, places in problem.valid.items() if places]
         drawn = with_results(application.graph, application.read_after(1))  # also where nothing has to be moved
-        write_graph(chart(drawn, plan, inputs), args.graph)
+        write_graph(chart(in_units(drawn, plan.in_units), plan, inputs), args.graph)
     summary, rests_on = summarise(trace), sources(trace, graph, place.machine, estimates)
     if args.json:
         record = {

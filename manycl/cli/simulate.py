@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.plan.plan import Plan
     from manycl.plan.policy import StaticPolicy, find
     from manycl.plan.problem import HANDOVER
+    from manycl.plan.search.alternatives import following
     from manycl.report.sources import sources
     from manycl.run.engine.asking_policies import moving
     from manycl.run.engine.engine import RunFailure
@@ -115,6 +116,9 @@ def run(args: argparse.Namespace) -> int:
     if args.trace:
         trace.save(args.trace)
     options.draw(trace, args)
+    if planned is not None and planned.in_units:
+        graph = following(problem, planned).graph
+        estimates = estimates.for_graph(graph)
     rests_on = sources(trace, graph, machine, estimates)
     _report(args, machine, trace, None if planned is None else planned.makespan, rests_on, failure)
     return 1 if failure else 0

@@ -267,7 +267,8 @@ class Graph:
     task components the user declared (PySchedCL's T); empty where none were declared. ``warnings``: what the user is
     to be told of it. ``parts``: the buffers of which some nodes touch only a part; nodes that touch different bytes of
     these are not ordered. Of a graph of steps, ``beside``: steps that write the same pieces at the same time;
-    ``windows`` by key, where ranges work on such.
+    ``windows`` by key, where ranges work on such. Of a graph made of another one, ``origins``: by node, the node of
+    that one. ``own``: buffers that only this graph has, between its nodes.
     """
 
     nodes: tuple[Node, ...]
@@ -279,6 +280,8 @@ class Graph:
     parts: frozenset[BufferKey] = frozenset()
     beside: Mapping[int, Beside] = field(default_factory=dict)
     windows: Mapping[BufferKey, Window] = field(default_factory=dict)
+    origins: tuple[int, ...] = ()
+    own: frozenset[BufferKey] = frozenset()
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
@@ -309,6 +312,15 @@ class Graph:
             if not isinstance(task, ResultTask):
                 found.difference_update([key for key in task.reads if last.get(key, -1) < node])
         return frozenset(found)
+
+    def explicit(self, node: int) -> list[int]:
+        """Return the predecessors of a node that come first although no buffer requires it."""
+        task, found = self.nodes[node], list[int]()
+        for p in self.predecessors[node]:
+            other = self.nodes[p]
+            if not {*other.writes} & {*task.reads, *task.writes} and not {*other.reads} & {*task.writes}:
+                found.append(p)
+        return found
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:

@@ -64,6 +64,12 @@ class Counts:
             found = known[kind] = _counted(launch, chosen, plain, self._buffers, nbytes)
         return found
 
+    def of_steps(self, launch: Launch, program: SequenceProgram) -> list[Work]:
+        """Return the work of each kernel of a sequence that a launch may run as."""
+        temporaries = {key: Buffer(key, nbytes) for key, nbytes in program.sizes().items()}
+        counts = Counts({**self._buffers, **temporaries}, counted=self._left > 0)
+        return [counts.work(step, step) for step in program.launches(launch)]
+
 
 def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
     """Return the bytes of the buffers, or parts of them, that a launch reads, and of those it writes."""
@@ -82,11 +88,7 @@ def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
 
 def _counted_steps(program: SequenceProgram, launch: Launch, plain: Work, buffers: Mapping[BufferKey, Buffer]) -> Work:
     """Return the work of all kernels of a sequence."""
-    all_buffers = {**buffers, **{key: Buffer(key, nbytes) for key, nbytes in program.sizes().items()}}
-    found = [
-        _counted(step, step, work_of(step, step), all_buffers, buffer_bytes(all_buffers, step))
-        for step in program.launches(launch)
-    ]
+    found = Counts(buffers).of_steps(launch, program)
     operations: dict[str, float] = {}
     for work in found:
         for kind, n in work.operations.items():

@@ -60,7 +60,12 @@ class ModelEstimates(Estimates):
         self._ranges: dict[tuple[int, int, int], RangeCosts | None] = {}
 
     def uncounted(self) -> ModelEstimates:
-        return ModelEstimates(self._graph, self._machine, self._history, exact=self._exact, counted=False)
+        if self._exact:
+            return self  # they are what happens, and nobody waits for a plan of a described machine
+        return ModelEstimates(self._graph, self._machine, self._history, counted=False)
+
+    def for_graph(self, graph: Graph) -> ModelEstimates:
+        return ModelEstimates(graph, self._machine, self._history, exact=self._exact, counted=self._counted)
 
     def launch(self, node: int, device: DeviceIndex) -> float:
         """Return the seconds of a node on a device of the machine; infinite where no version of it is for such a

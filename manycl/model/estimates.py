@@ -7,6 +7,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
 from manycl.model.occupancy import LaunchRange
 from manycl.model.transfer import CHUNK
@@ -53,6 +54,10 @@ class Estimates(ABC):
         """Return the same estimates without counting operations, which takes long: what was never measured is guessed
         roughly."""
         return self
+
+    def for_graph(self, graph: Graph) -> Estimates | None:
+        """Return the same estimates of another graph; by default None: nothing is known of others."""
+        return None
 
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version of a launch (index) that the time of :meth:`launch` is for; by default the launch
@@ -109,10 +114,15 @@ class Wrapped(Estimates):
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self.known.transfer(nbytes, source, target)
 
+    def for_graph(self, graph: Graph) -> Estimates | None:
+        known = self.known.for_graph(graph)
+        return None if known is None else self._around(known)
+
     def uncounted(self) -> Estimates:
         known = self.known.uncounted()
-        if known is self.known:
-            return self
+        return self if known is self.known else self._around(known)
+
+    def _around(self, known: Estimates) -> Wrapped:
         found = copy.copy(self)  # with all that a class that derives from this one adds
         found._wrap(known)
         return found

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from manycl.analysis.costs.cost import Work
 from manycl.graph.graph import Buffer, BufferKey, Launch, Version
 from manycl.graph.versions.feasible import able
+from manycl.graph.versions.sequence import SequenceProgram
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import EACH, Counts
 from manycl.model.history.history import History, Shape, identity, kernel_key, lone
@@ -155,7 +156,13 @@ class _Case:
 
     @cached_property
     def guess(self) -> Estimate:
-        return self.place.guess(self.counted)
+        """The first guess; of several kernels, which fill a device unlike one another, the sum of theirs."""
+        program = self._implementation.program
+        if not isinstance(program, SequenceProgram):
+            return self.place.guess(self.counted)
+        found = [self.place.guess(work) for work in self._counts.of_steps(self._launch, program)]
+        seconds, low, high = (sum(ends) for ends in zip(*[(e.seconds, e.low, e.high) for e in found], strict=True))
+        return Estimate(seconds, low, high, found[0].source)
 
     def within(self, guess: Estimate) -> Estimate:
         """Return a guess that takes as long at least as the memory of a described device takes to carry the launch's

@@ -6,9 +6,9 @@ a graph. Everything here raises PolicyError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from manycl.errors import PolicyError
 from manycl.expressions import suggest
@@ -39,7 +39,9 @@ class Values:
 
 
 class Options:
-    """The options that a policy has."""
+    """The options that a policy has. ``having`` returns the policies that have an option of some name."""
+
+    having: ClassVar[Callable[[str], Sequence[str]]]
 
     def __init__(self, policy: str, *known: Option[Any]) -> None:
         self._policy = policy
@@ -54,6 +56,8 @@ class Options:
         for name in given:
             if name not in self._known:
                 there = f"there are {', '.join(self._known)}" if self._known else "it has none: leave the options away"
+                if others := Options.having(name):
+                    there = f"{there}; {name} is an option of {', '.join(others)}"
                 raise PolicyError(f"policy {self._policy} has no option {name}{suggest(name, self._known)}", hint=there)
         return Values({option: self._value(option, given) for option in self._known.values()})
 

@@ -86,7 +86,9 @@ class Plan:
     engine on the simulated machine (``run/simulation/foresee.py``); ``events`` are those of the simulation, transfers
     among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to device
     while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has begun;
-    ``still``: those whose shares stay where they are until a device leaves, comes or becomes slower."""
+    ``still``: those whose shares stay where they are until a device leaves, comes or becomes slower. ``in_units``: the
+    launches of the graph that run in a version of several kernels, each as a node of its own (launch, version); nodes
+    are then those of the graph that ``graph/versions/units.py`` makes."""
 
     assignments: tuple[Assignment, ...]
     policy: str
@@ -98,6 +100,7 @@ class Plan:
     movable: tuple[int, ...] = ()
     in_turn: tuple[int, ...] = ()
     still: tuple[int, ...] = ()
+    in_units: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
         there: dict[str, set[int]] = {}
@@ -136,6 +139,7 @@ class Plan:
                 **({"movable": list(self.movable)} if self.movable else {}),
                 **({"in_turn": list(self.in_turn)} if self.in_turn else {}),
                 **({"still": list(self.still)} if self.still else {}),
+                **({"in_units": list(self.in_units)} if self.in_units else {}),
             },
             indent=1,
         )
@@ -156,6 +160,7 @@ class Plan:
                 movable=tuple(data.get("movable", ())),
                 in_turn=tuple(data.get("in_turn", ())),
                 still=tuple(data.get("still", ())),
+                in_units=tuple([(node, version) for node, version in data.get("in_units", ())]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise PolicyError(f"not a plan: {error}") from None
@@ -210,6 +215,7 @@ def same_plan(one: Plan | None, other: Plan | None) -> bool:
     """Return whether two plans are the same but for their times."""
     if one is None or other is None:
         return one is other
-    return len(one.assignments) == len(other.assignments) and all(
+    is_same = one.in_units == other.in_units and len(one.assignments) == len(other.assignments)
+    return is_same and all(
         a[:3] == b[:3] and a[5:] == b[5:] for a, b in zip(one.assignments, other.assignments, strict=True)
     )

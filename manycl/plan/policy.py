@@ -24,6 +24,7 @@ from manycl.expressions import suggest
 from manycl.graph.graph import Graph
 from manycl.machine import Device, DeviceIndex
 from manycl.plan import policies
+from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.utilities import user_file
@@ -166,6 +167,15 @@ def names() -> tuple[str, ...]:
     """Return the names of all registered policies, sorted."""
     policies.load(*policies.NAMES)
     return tuple(sorted(registry))
+
+
+def _having(option: str) -> list[str]:
+    """Return the policies that have an option."""
+    declared = {name: getattr(registry[name], "options", None) for name in names()}
+    return [name for name, found in declared.items() if isinstance(found, Options) and option in found.names]
+
+
+Options.having = _having
 
 
 def find(name: str) -> Policy:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
@@ -67,7 +67,7 @@ class Problem:
 
     ``foresee(plan)`` returns the plan with the times that the engine itself takes for it on the simulated machine
     (``run/simulation/foresee.py``), which takes milliseconds; None where it is not worth that. Of a policy that decides
-    at run time, it has the makespan alone.
+    at run time, it has the makespan alone. ``foresee(plan, problem)``: for another problem in the same state.
 
     ``looks``: what a session has found out of how launches may be split; None: nothing.
 
@@ -102,7 +102,7 @@ class Problem:
     spills: bool = False
     repeated: int = 0
     rival: bool = False
-    foresee: Callable[[Any], Plan] | None = None
+    foresee: Callable[..., Plan] | None = None
     looks: Looks | None = None
     away: frozenset[DeviceIndex] = frozenset()
     merging: Merging = "automatic"

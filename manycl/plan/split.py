@@ -4,14 +4,14 @@ touches."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import BufferKey
+from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.reduction import Reduction
 from manycl.plan.plan import WHOLE, Assignment
 
@@ -71,6 +71,10 @@ class AnalysedSplits(Mapping[int, "Split"]):
     def work(self, node: int, parts: int) -> Along | None:
         """Return the counted work in equal parts of the groups of a node that may be split; None where nothing is
         counted."""
+
+    def for_graph(self, graph: Graph, seconds: Callable[[int], float]) -> Mapping[int, Split]:
+        """Return the splits of another graph, whose nodes take so many ``seconds``; by default none."""
+        return {}
 
     def is_known(self, node: int) -> bool:
         """Return whether the split of a node is known without further analysis."""

@@ -62,6 +62,9 @@ class Splits(AnalysedSplits):
         self._values: dict[object, set[object]] = {}  # of launches that differ in scalars only: the first few
         self._found: dict[int, Split | str] = {}
 
+    def for_graph(self, graph: Graph, seconds: Callable[[int], float]) -> Splits:
+        return Splits(graph, self._kinds, None if self._seconds is None else seconds)
+
     def _look(self, node: int) -> Split | str:
         found = self._found.get(node)
         if found is None:

@@ -311,3 +311,21 @@ def test_plans_are_measured_on_devices(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert 0.0 < row["percent_of_best"] <= 100.0
     repara_real.write(found, tmp_path)
     assert "| transitive closure | 64 |" in (tmp_path / "repara_real.md").read_text()
+
+
+def test_the_hosts_time_for_commands_is_found_from_whole_runs() -> None:
+    """Of devices alone: plans of several then take as long as on the machine that they ran on."""
+    of, where = repara.EXPERIMENTS["stencil"], load_machine(repara.MACHINE)
+    problem = replace(repara.problems(BENCHMARKS["stencil"](of.sizes[0]), where, of.profiled)[1], as_planned=True)
+    costs = (4e-4, 2e-3, 7e-4)
+    slow = [replace(d, enqueuing=c, enqueuing_copy=c) for d, c in zip(where.devices, costs, strict=True)]
+    real = replace(problem, machine=replace(where, devices=tuple(slow)))
+    ways, (results,) = (repara.valid_ways(problem, node) for node in (0, 1))
+    single = {way[0].device: way for way in ways if len(way) == 1}
+    alone = [repara.laid_out(problem, [single[d], results]) for d in where.indices]
+    measured = [simulate(real, plan).makespan for plan in alone]
+    found = repara_real.with_host_time(problem, alone, measured)
+    assert [simulate(found, plan).makespan for plan in alone] == pytest.approx(measured, rel=0.05)
+    for way in [way for way in ways if len(way) > 1][:: len(ways) // 5]:
+        plan = repara.laid_out(problem, [way, results])
+        assert simulate(found, plan).makespan == pytest.approx(simulate(real, plan).makespan, rel=0.2)

@@ -32,6 +32,9 @@ def test_names() -> None:
     with pytest.raises(PolicyError, match="policy y has no option b") as caught:
         Options("y").read({"b": "1"})
     assert "leave" in str(caught.value.hint)
+    with pytest.raises(PolicyError, match="policy heft has no option objective") as caught:
+        check_options(find("heft"), {"objective": "energy"})
+    assert caught.value.hint == "it has none: leave the options away; objective is an option of auto, repara"
 
 
 def test_seconds() -> None:

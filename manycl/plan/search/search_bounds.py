@@ -9,7 +9,9 @@ makespan; so neither are their present values, or the time before which nothing 
 of all that is left. The weights that make this bound largest are those of the Lagrangian dual of sharing out the work.
 By paths: from the end of a node, the longest path through the nodes after it. As neither is above the makespan, no mean
 of them is: for several weights ``mix`` of paths beside work, the least mean is bounded, with one way of each node for
-both. Both count the transfers of a node's inputs from where the ways of the nodes before it can leave these.
+both. Where all other nodes come before or after a node (a cut), what is left from its begin on takes as long as the
+largest of these means says, whatever was before. Both count the transfers of a node's inputs from where the ways of the
+nodes before it can leave these.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Bounds:
     """Lower bounds. ``weights`` by device; ``load[n][c]``: the least weighted seconds of choice c of node n, of which
     ``parts[n][c]`` are those of its partitions alone; ``least[n]``: of its best choice, ``below[n]``: of all nodes
     after it together. ``begin[n]``, by mix: the least mean, from the begin of node n on, of a path and of the work of
-    all nodes on it and after it, by which it exceeds that of their work alone."""
+    all nodes on it and after it, by which it exceeds that of their work alone. ``cuts``: in order; ``more``: by cut,
+    the seconds by which the rest from its begin on exceeds its weighted work."""
 
     def __init__(self, costs: PartitionCosts) -> None:
         self._costs = costs
@@ -70,6 +73,10 @@ class Bounds:
         after = _descendants(graph.successors)
         self.below = [sum([self.least[n] for n in of if n != self.last]) for of in after]
         self._after: dict[tuple[int, int], list[float]] = {}
+        mine = [n for n in nodes if costs.choices[n] and n != self.last]
+        around = [{n, *after[n], *(p for p in mine if n in after[p])} for n in nodes]
+        self.cuts = [n for n in mine if around[n].issuperset(mine)]
+        self.more = {n: self._begin(n)[0] - self.least[n] - self.below[n] for n in reversed(self.cuts)}
         self.begin = [
             [
                 t - (1.0 - mix) * (self.least[n] + self.below[n])
@@ -103,10 +110,12 @@ class Bounds:
         after = np.array([self.after(node, c.holds) for c in choices])
         spans, finals = self._spans(node, writer, holds), self._finals[node]
         loads = self._loads_of[node] - finals
-        return [
-            float((mix * spans + (1.0 - mix) * loads + finals + after[:, i]).min())
-            for i, mix in enumerate(PLANNING.mixes)
-        ]
+        means = np.array(
+            [mix * spans + (1.0 - mix) * loads + finals + of for mix, of in zip(PLANNING.mixes, after.T, strict=True)]
+        )
+        if node in self.cuts:
+            means[:] = np.maximum(means.max(0), loads + finals + self.below[node])
+        return [float(least) for least in means.min(1)]
 
     def _sure(self, node: int) -> Table:
         """Return the seconds of a node's partitions that are sure, by choice and device."""

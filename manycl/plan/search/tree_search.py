@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import MERGE, ON_HOST, ROUNDING, Plan
-from manycl.plan.search.apart import Apart
+from manycl.plan.search.apart import shared_data, solve
 from manycl.plan.search.objective import TIME, Objective
 from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, PricedWay, bring
 from manycl.plan.search.search_bounds import Bounds
@@ -34,14 +34,13 @@ Path = tuple[tuple[int, int, int], ...]
 
 class Child(NamedTuple):
     """A child in the tree: partition ``part`` of choice ``choice`` of a node, which ends at ``end``; no plan below it
-    costs less than ``bound``. ``rank``: of the choice (``plan/search/apart.py``; 0: it does not count)."""
+    costs less than ``bound``."""
 
     bound: float
     end: float
     node: int
     choice: int
     part: int
-    rank: int
 
 
 class Tree:
@@ -49,7 +48,8 @@ class Tree:
 
     def __init__(self, costs: PartitionCosts, bounds: Bounds, objective: Objective) -> None:
         self.steps = 0  # how often a child was entered
-        self._objective, self._is_time = objective, objective == TIME
+        self.objective, self._is_time = objective, objective == TIME
+        self.idle, self.weights, self.last = costs.idle, bounds.weights, bounds.last
         graph = costs.problem.graph
         self._costs, self._bounds = costs, bounds
         self._after = graph.successors
@@ -70,8 +70,8 @@ class Tree:
         self.final = 0.0  # seconds of the final transfers for placed partitions
         self._least = [min((c.joules for c in choices), default=0.0) for choices in costs.choices]
         self.joules = sum(self._least)  # above idle power, of what is placed, and the least of the rest
-        self._apart = Apart(costs, bounds)
-        self._ranks: dict[int, int] = {}  # by kind, of the last choice for a node of it that brings nothing
+        found = shared_data(costs)
+        self._is_orderless, self.shared = found is not None, found or []
         self.path: list[tuple[int, int, int]] = []
 
     @property
@@ -80,7 +80,7 @@ class Tree:
         return self._cost(self.makespan, self.joules)
 
     def _cost(self, seconds: float, joules: float) -> float:
-        return seconds if self._is_time else self._objective.cost(seconds, joules + self._costs.idle * seconds)
+        return seconds if self._is_time else self.objective.cost(seconds, joules + self._costs.idle * seconds)
 
     @property
     def makespan(self) -> float:
@@ -90,9 +90,6 @@ class Tree:
         """Return the children that can end before ``limit`` as far as the bounds tell."""
         found: list[Child] = []
         nodes = sorted(self.open)
-        if self._are_apart(nodes):
-            self._of_apart(nodes, limit, found)
-            return found
         for node in nodes:
             if self.status[node] == BEGUN:
                 self._of_choice(node, *self.begun[node], limit, found)
@@ -101,50 +98,47 @@ class Tree:
                 self._of_choice(node, c, (1 << len(choice.steps)) - 1, limit, found)
         return found
 
-    def _are_apart(self, nodes: Sequence[int]) -> bool:
+    def more(self, but: int = -1) -> float:
+        """Return the seconds by which the rest from the first cut on that has not begun (``but`` has) exceeds its
+        weighted work."""
+        first = next((n for n in self._bounds.cuts if n != but and self.status[n] == WAITING), None)
+        return 0.0 if first is None else self._bounds.more[first]
+
+    def fetching(self) -> float:
+        """Return the joules of getting what the last host function reads from where it is."""
+        if self._is_time or self.last is None or self.status[self.last] == DONE:
+            return 0.0
+        return bring(self._costs.choices[self.last][0].steps[0], self.location, self._costs)[1]
+
+    def choices(self, node: int) -> Sequence[PricedWay]:
+        """Return the ways to run a node."""
+        return self._costs.choices[node]
+
+    def is_apart(self) -> bool:
         """Return whether the order of the nodes that are left only matters for those that bring shared data: all may
         begin, at once, and nothing but the last host function comes after any."""
-        last = self._bounds.last
+        last, nodes = self.last, self.open
         return (
-            self._apart.is_orderless
+            self._is_orderless
             and 0 < self.left == len(nodes) + (last is not None and last not in nodes and self.status[last] != DONE)
             and max(self.ready[n] for n in nodes) <= min(self.free[:-1])
             and not any(self._on_host[n] or any(s != last for s in self._after[n]) for n in nodes)
         )
 
-    def _of_apart(self, nodes: Sequence[int], limit: float, found: list[Child]) -> None:
-        """Add the children that are enough (``plan/search/apart.py``)."""
-        if self.begun:
-            node, (c, left) = min(self.begun.items())
-            self._of_choice(node, c, left & -left, limit, found)
-            return
-        kind, load, least = self._apart.kind, self._bounds.load, self._bounds.least
-        for node in {kind[n]: n for n in reversed(nodes)}.values():
-            alike, rank = sum(kind[n] == kind[node] for n in nodes) - 1, self._apart.rank[node]
-            for c, choice in enumerate(self._costs.choices[node]):
-                if self._apart.brings(choice, self.location):
-                    if not self._ranks:
-                        self._of_choice(node, c, 1, limit, found)
-                elif node == nodes[0] and rank[c] >= self._ranks.get(kind[node], 0):
-                    self._of_choice(node, c, 1, limit, found, alike * (load[node][c] - least[node]), rank[c])
-
-    def _of_choice(
-        self, node: int, c: int, left: int, limit: float, found: list[Child], alike: float = 0.0, rank: int = 0
-    ) -> None:
-        """Add the partitions ``left`` (bits) of a choice; ``alike``: weighted seconds by which nodes that are alike
-        take longer, too."""
+    def _of_choice(self, node: int, c: int, left: int, limit: float, found: list[Child]) -> None:
+        """Add the partitions ``left`` (bits) of a choice."""
         choice, bounds = self._costs.choices[node][c], self._bounds
         joules = self.joules
         if not self._is_time:
             joules += choice.joules - self._least[node] if self.status[node] == WAITING else 0.0
-            limit = self._objective.within(limit, joules, self._costs.idle)  # from here on, in seconds
-        load = self.load
+            limit = self.objective.within(limit, joules, self._costs.idle)  # from here on, in seconds
+        load = self.load + self.more(node)
         final = self.final + bounds.final[node][c]
         if node == bounds.last:
             final = 0.0
         more = 0.0
         if self.status[node] == WAITING:
-            load += bounds.load[node][c] - bounds.least[node] + alike
+            load += bounds.load[node][c] - bounds.least[node]
             if load >= limit:
                 return
             more = bounds.load[node][c] - bounds.final[node][c] - bounds.parts[node][c]  # these transfers come first
@@ -158,7 +152,7 @@ class Tree:
             last = max(self.ended[node], end)
             bound = max(bound, last + bounds.after(node, choice.holds)[-1] + final)
             if bound < limit:
-                found.append(Child(self._cost(bound, joules), end, node, c, part, rank))
+                found.append(Child(self._cost(bound, joules), end, node, c, part))
 
     def end(self, node: int, step: PricedPart) -> float:
         """Return when a partition would end (getTime of Algorithm 3)."""
@@ -188,7 +182,7 @@ class Tree:
                     beside = work - bounds.below[node]
                     for mix, least in zip(PLANNING.mixes, bounds.after(node, choice.holds), strict=True):
                         bound = max(bound, mix * end + (1.0 - mix) * beside + least)
-        return max(bound + self.final, load)
+        return max(bound + self.final, load + self.more())
 
     def key(self) -> tuple[object, ...]:
         """Return the placed partitions, and the locations of all parameters."""
@@ -206,15 +200,10 @@ class Tree:
             if status != DONE and missing[n] < self._most_missing[n]
         ]
         joules = 0.0 if self._is_time else self.joules
-        kinds = {self._apart.kind[n] for n in self.open} if self._apart.is_orderless else ()
-        ranks = [self._ranks.get(kind, 0) for kind in sorted(kinds)]
-        return (*free, *late, *(self.ended[n] for n in sorted(self.begun)), joules, bool(self._ranks), *ranks)
+        return (*free, *late, *(self.ended[n] for n in sorted(self.begun)), joules)
 
-    def down(self, node: int, c: int, part: int, rank: int = 0) -> Callable[[], None]:
+    def down(self, node: int, c: int, part: int) -> Callable[[], None]:
         """Move to a child; return a function that moves back."""
-        ranks = self._ranks
-        if rank:
-            self._ranks = {**ranks, self._apart.kind[node]: rank}
         self.steps += 1
         choice = self._costs.choices[node][c]
         step, bounds = choice.steps[part], self._bounds
@@ -249,7 +238,7 @@ class Tree:
 
         def back() -> None:
             self.path.pop()
-            self.final, self.joules, self._ranks = final, before_it, ranks
+            self.final, self.joules = final, before_it
             self.free[step.device], self.load, self.ended[node], self.status[node] = free, load, ended, status
             for p, where in before:
                 self.location[p] = where
@@ -298,7 +287,11 @@ def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = (), objec
     tree = Tree(costs, bounds, objective)
     firsts = [_first(tree, costs, bounds), *(_like(tree, costs, plan) for plan in known)]
     best, least = min(firsts, key=lambda found: found[1])
-    begin = tree.steps
+    begin, root = tree.steps, tree.bound()
+    if root < _below(least) and tree.is_apart() and (found := solve(tree, _below(least), effort)) is not None:
+        best, least = (best, least) if found.path is None else (found.path, found.cost)
+        bound = max(root, min(found.bound, least))
+        return SearchResult(best, least, found.bound >= _below(least), bound, tree.steps - begin)
     for width in PLANNING.widths:
         better = _level_by_level(tree, _below(least), width, begin + int(PLANNING.beam * effort))
         if better is not None:
@@ -306,8 +299,7 @@ def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = (), objec
     limit = _below(least)
     memory: dict[tuple[object, ...], list[tuple[float, ...]]] = {}
     stack: list[tuple[list[Child], object]] = []
-    visited = 0
-    root = tree.bound()
+    visited, unproved = 0, math.inf
     if root < limit:
         stack.append((_ordered(tree, limit), None))
     while stack:
@@ -318,10 +310,10 @@ def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = (), objec
                 back()  # type: ignore[operator]
             continue
         if tree.steps - begin >= effort:
-            bound = min(c.bound for left, _ in stack for c in left)
+            bound = min(unproved, *(c.bound for left, _ in stack for c in left))
             return SearchResult(best, least, False, max(root, min(bound, least)), visited)
         child = children.pop()
-        undo = tree.down(child.node, child.choice, child.part, child.rank)
+        undo = tree.down(child.node, child.choice, child.part)
         visited += 1
         if tree.left == 0:
             if tree.cost < limit:
@@ -330,9 +322,15 @@ def search(costs: PartitionCosts, effort: int, known: Sequence[Plan] = (), objec
             undo()
         elif tree.bound() >= limit or _known(tree, memory):
             undo()
+        elif tree.is_apart() and (found := solve(tree, limit, begin + effort - tree.steps)) is not None:
+            if found.path is not None:
+                best, least = found.path, found.cost
+                limit = _below(least)
+            unproved = min(unproved, found.bound)
+            undo()
         else:
             stack.append((_ordered(tree, limit), undo))
-    return SearchResult(best, least, True, least, visited)
+    return SearchResult(best, least, unproved >= limit, max(root, min(unproved, least)), visited)
 
 
 def _below(cost: float) -> float:

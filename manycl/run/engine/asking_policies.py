@@ -32,6 +32,7 @@ from manycl.plan.policy import (
 from manycl.plan.preemptible import with_preemption
 from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import on_present
+from manycl.plan.search.alternatives import following, with_units
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered
 from manycl.utilities.unforeseen import told
@@ -54,7 +55,9 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
     if not is_static(policy):
         return None
     try:
-        plan = on_present(problem, policy.plan(problem))  # the policy may not know of devices that leave
+        is_own = own_name(policy) and not learns(policy)
+        plan = with_units(problem, policy.plan) if is_own else policy.plan(problem)
+        plan = on_present(following(problem, plan), plan)  # the policy may not know of devices that leave
     except ManyclError:
         raise  # the problem has no plan; the error says why
     except Exception as error:
@@ -62,7 +65,7 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
             raise _users(policy, error) from error
         plan = plain(problem, told(error, f"planning with {_name(policy)}"))
     if not own_name(policy):
-        problem.check_given(plan)
+        following(problem, plan).check_given(plan)
     return plan
 
 
@@ -78,7 +81,7 @@ def decided(
             wholes = len(lowered.steps) - sum(len(c.steps) for c in lowered.chunks.values())
             if wholes == len(problem.graph) - len(lowered.chunks) and lowered.chunks:
                 return None, lowered  # each launch is one step or one that may move
-        return plan, lowering(problem, plan, directory)
+        return plan, lowering(following(problem, plan), plan, directory)
     except Exception as error:
         if plan is None:
             raise
@@ -103,6 +106,7 @@ def moving(problem: Problem, policy: Policy, plan: Plan) -> Plan:
     device. (A policy that learns moves shares itself, from run to run.)"""
     if not own_name(policy) or problem.as_planned:
         return plan
+    problem = following(problem, plan)
     try:
         has_learned = learns(policy)
         if plan.is_split and not has_learned:

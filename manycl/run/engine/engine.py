@@ -77,7 +77,10 @@ def execute(
     rest = None
     if setup.rest is not None and not isinstance(policy, Plan) and is_static(policy) and not learns(policy):
         rest = partial(begin_rest, policy, directory, setup)
-    return _Play(*begun, backend, name, observers, watch, rest, setup.trial.fallback).closed(directory)
+    fallback, followed = setup.trial.fallback, begun.subject.lowered.plan
+    if fallback is not None and followed is not None and fallback.plan.in_units != followed.in_units:
+        fallback = None  # it has other nodes
+    return _Play(*begun, backend, name, observers, watch, rest, fallback).closed(directory)
 
 
 def again(

@@ -121,12 +121,14 @@ class Result:
 
     @cached_property
     def times(self) -> dict[int, tuple[float, float]]:
-        """The beginning and end of each timed node of the graph, all its parts together, by ``time.perf_counter``."""
+        """The beginning and end of each timed node of the graph that was given, all its parts and units together, by
+        ``time.perf_counter``."""
+        origins = self.graph.origins or range(len(self.graph))
         found: dict[int, tuple[float, float]] = {}
         for event in self.happened:
             if isinstance(event, KernelEvent | HostEvent):
-                first, last = found.get(event.node, (event.start, event.end))
-                found[event.node] = min(first, event.start), max(last, event.end)
+                first, last = found.get(node := origins[event.node], (event.start, event.end))
+                found[node] = min(first, event.start), max(last, event.end)
         begin = self.record.begin
         return {node: (begin + start, begin + end) for node, (start, end) in found.items()}
 

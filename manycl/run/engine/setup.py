@@ -14,6 +14,7 @@ from manycl.model.estimates import Slowed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
@@ -67,6 +68,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
     directory is closed."""
     with interruptible:
         plan, lowered = decided(problem, policy, directory, setup.lower, setup.trial.ahead)
+        problem = following(problem, plan)
     if plan is not None:
         log.debug("plan: %r", plan)
     directory.open(lowered.cut, lowered.lies)

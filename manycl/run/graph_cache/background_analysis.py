@@ -122,9 +122,9 @@ class BackgroundAnalysis:
         can have ``gained`` so many seconds)."""
         foresee = problem.foresee
 
-        def foreseen(plan: Plan) -> Plan:
+        def foreseen(plan: Plan, *of: Problem) -> Plan:
             self._ask()
-            return foresee(plan) if foresee is not None else plan
+            return foresee(plan, *of) if foresee is not None else plan
 
         asked = replace(
             problem,

@@ -36,7 +36,9 @@ class LoweringCache:
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Return the steps from the cache, or new ones."""
         limits = limited(problem, plan) if not problem.roomy else {}
-        if not limits and not directory.parts and not problem.graph.parts and (plan is None or not plan.is_split):
+        graph = problem.graph
+        is_plain = not (limits or directory.parts or graph.parts or graph.own)
+        if is_plain and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
         demanded = problem.demanded if plan is not None and plan.movable else frozenset()  # (decides the chunks)
         for graph, known, kept, asked, lowered in self._kept:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Beside, Buffer, BufferKey, Graph, HostTask, Node
+from manycl.graph.versions.units import rekeyed
 from manycl.machine import HOST, HOST_BIT, DeviceIndex, Machine
 from manycl.model.transfer import CHUNK, chunk_of
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
@@ -57,6 +58,8 @@ def lower(
     """
     split = plan is not None and _is_split(problem, plan)
     given = plan
+    if problem.graph.own:  # each run's own, as plans of the same graph are kept beside each other
+        problem = replace(problem, graph=rekeyed(problem.graph, directory.new_key))
     passes: Sequence[TimeTile] = ()
     if limits and plan is not None:
         plan, passes = fitted(problem, plan, limits)
@@ -64,7 +67,8 @@ def lower(
     in_parts = problem.graph.parts or (directory.parts and not directory.parts.keys().isdisjoint(problem.graph.buffers))
     source = LoweringInput(problem, plan, directory, contents, limits or {}, passes)
     if not split and not in_parts:
-        lowered = Lowered(problem.graph, plan)
+        own = tuple([problem.graph.buffers[key] for key in sorted(problem.graph.own)])
+        lowered = Lowered(problem.graph, plan, temporaries=own, own=tuple([b.key for b in own]))
     elif split and plan is not None and plan.movable and not limits:
         lowered = _Assembly(source._replace(plan=in_chunks(plan, problem))).result()
     elif split and plan is not None and not limits:
@@ -163,7 +167,7 @@ class _Assembly:
         beside: dict[int, Beside] = {}
         order = Order()
         for node, same_round in self._rounds(alike):
-            before = _explicit(self.graph, node, of_node)
+            before = {step for p in self.graph.explicit(node) for step in of_node[p]}
             order.begin()
             for made in same_round:
                 order.add(len(nodes), made.task.reads, made.task.writes, before)
@@ -301,17 +305,6 @@ def _on_pieces(
             task = replace(task, reads=mine.reads, writes=mine.writes, overwrites=mine.overwrites)
         out.append(_OnPieces(draft.round, draft.step, task, frozenset(shared), using))
     return out
-
-
-def _explicit(graph: Graph, node: int, of_node: Sequence[Sequence[int]]) -> set[int]:
-    """Return the steps of predecessors that come first although no buffer requires it."""
-    task = graph.nodes[node]
-    before: set[int] = set()
-    for p in graph.predecessors[node]:
-        other = graph.nodes[p]
-        if not {*other.writes} & {*task.reads, *task.writes} and not {*other.reads} & {*task.writes}:
-            before.update(of_node[p])
-    return before
 
 
 # Plans for devices that do not hold all of a run.

@@ -33,7 +33,7 @@ class Overwritten:
 
     def __init__(self, lowered: Lowered, whole: Graph, repeated: bool = False, questions: int | None = None) -> None:
         self._lowered = lowered
-        self._buffers = whole.buffers
+        self._buffers = {**whole.buffers, **{b.key: b for b in lowered.temporaries}}
         self._repeated = repeated
         self._proved: set[tuple[int, BufferKey]] = set()
         self._looked_at: set[object] = set()

@@ -84,7 +84,7 @@ class Drafting(MergeSteps):
         self.of, self._as_wholes = of, as_wholes
         self._own: dict[tuple[object, ...], BufferKey] = {}  # what devices in depth have of their own
         self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
-        self.temporaries: list[Buffer] = []
+        self.temporaries: list[Buffer] = [self.graph.buffers[key] for key in sorted(self.graph.own)]
         self.promised: list[Promised] = []
         self.looked_at: list[LookedAt] = []
         self.defined = {key: self._defined(key) for key in self.sizes}

@@ -79,6 +79,8 @@ def graph_of(graph: Graph, nodes: Sequence[int]) -> Graph:
         components=tuple(c for c in components if c),
         name=graph.name,
         parts=graph.parts & keys,
+        origins=tuple(nodes),
+        own=graph.own & keys,
     )
 
 

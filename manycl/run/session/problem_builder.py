@@ -15,6 +15,7 @@ from manycl.plan.plan import Plan, fitted
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Part, Problem
 from manycl.plan.rescheduling import on_present
+from manycl.plan.search.alternatives import following
 from manycl.plan.splitting import Splits
 from manycl.run.data.coherence import Directory, places
 from manycl.run.lowering.overwritten import contents
@@ -48,11 +49,11 @@ def asked(devices: DeviceSet, data: SessionData, graph: Graph, wanted: RunReques
     """Return the problem and policy for a graph. Raises PolicyError for an unknown policy or option."""
     policy, queues, options, repeated, rival, _ = wanted
     if isinstance(policy, Plan):
-        problem = replace(problem_of(devices, data, graph), repeated=repeated)
-        if data.steps.has(graph, policy):  # it was fitted and checked
+        problem = following(replace(problem_of(devices, data, graph), repeated=repeated), policy)
+        if data.steps.has(problem.graph, policy):  # it was fitted and checked
             problem.check(policy)
         else:
-            policy = fitted(policy, graph)
+            policy = fitted(policy, problem.graph)
             problem.check_given(policy)
         return Asked(problem, on_present(problem, policy) if problem.away else policy, policy.policy)
     chosen = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy

@@ -24,6 +24,7 @@ from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.region import Region
 from manycl.run.data.admission import make_room
 from manycl.run.data.coherence import Directory
@@ -357,7 +358,7 @@ class Session:
 def _prepare_ahead(devices: DeviceSet, data: SessionData, problem: Problem, given: Set[BufferKey], plan: Plan) -> None:
     """Make the steps of a plan that is yet to run, and build their kernels, so that its first run need not. Raises what
     lowering and building raise."""
-    lowered = data.steps.lower_ahead(problem, plan, data.directory, given)
+    lowered = data.steps.lower_ahead(following(problem, plan), plan, data.directory, given)
     if lowered is not None and lowered.plan is not None:
         for a in lowered.plan.assignments:
             task = lowered.graph.nodes[a.node]

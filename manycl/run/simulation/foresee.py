@@ -15,6 +15,7 @@ from manycl.model.estimates import Ends, Estimates
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.asking_policies import planned
@@ -100,6 +101,7 @@ def foresee(
         raise PolicyError("the engine runs graphs as a whole: what has begun cannot be simulated")
     directory = directory if directory is not None else directory_of(problem)
     plan = planned(problem, policy)
+    problem = following(problem, plan)
     limits = limited(problem, plan) if problem.spills and plan is not None else None
     lowered = lower(problem, plan, directory, limits)
     backend = SimBackend(
@@ -184,11 +186,11 @@ def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
     )
 
 
-def foreseeing(problem: Problem, directory: Directory) -> Callable[[Plan | DynamicPolicy], Plan]:
+def foreseeing(given: Problem, directory: Directory) -> Callable[..., Plan]:
     """Return ``Problem.foresee``, which simulates from the directory's present state on; its makespan is infinite for a
     plan that the engine refuses."""
 
-    def foresee_plan(asked: Plan | DynamicPolicy) -> Plan:
+    def foresee_plan(asked: Plan | DynamicPolicy, problem: Problem = given) -> Plan:
         plan = asked if isinstance(asked, Plan) else Plan((), "", (), 0.0)
         try:
             trace = foresee(problem, asked, directory.copy())

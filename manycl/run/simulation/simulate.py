@@ -11,6 +11,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan, fitted
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find, is_static
 from manycl.plan.problem import Problem
+from manycl.plan.search.alternatives import following
 from manycl.plan.verification.verify import verify
 from manycl.run.engine.asking_policies import otherwise, planned
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
@@ -28,7 +29,9 @@ def simulate(
     ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
-    chosen = fitted(chosen, problem.graph) if isinstance(chosen, Plan) else chosen
+    if isinstance(chosen, Plan):
+        problem = following(problem, chosen)
+        chosen = fitted(chosen, problem.graph)
     name = policy if isinstance(policy, str) else chosen.policy if isinstance(chosen, Plan) else type(chosen).__name__
     return foresee(problem, chosen, name=name, disturbance=disturbance)
 
@@ -42,15 +45,16 @@ def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> P
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else type(policy).__name__
     if is_static(chosen):
-        plan = cast("Plan", planned(problem, chosen))
+        plan, given = cast("Plan", planned(problem, chosen)), problem
         # ranges can only be followed with the problem at hand
+        problem = following(problem, plan)
         verify(plan, problem.graph, problem.machine, problem if plan.is_split else None)
         if problem.fixed:
             return plan
         try:
             return with_times(problem, plan, foresee(problem, plan))
         except PolicyError as error:
-            plan = otherwise(problem, chosen, plan, error)
+            problem, plan = given, otherwise(given, chosen, plan, error)
             return with_times(problem, plan, foresee(problem, plan))
     plan = replace(plan_of(simulate(problem, chosen)), policy=name)
     verify(plan, problem.graph, problem.machine)
