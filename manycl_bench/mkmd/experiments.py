@@ -284,6 +284,7 @@ def summary(rows: list[dict[str, Any]], bound: float, optimum: list[dict[str, An
         "share_of_bound_mkmd": mean("mkmd_speedup", nine) / bound,
         "share_of_bound_balance": mean("balance_speedup", nine) / bound,
         "memory_bound_least_speedup_mkmd": min(r["mkmd_speedup"] for r in memory),
+        "memory_bound_planned_mkmd": min(r["mkmd_planned_speedup"] for r in memory),
         "memory_bound_least_speedup_balance": min(r["balance_speedup"] for r in memory),
         "host_most_gb_per_s": max(r[f"{label}_host_gb_per_s"] for r in rows for label in POLICIES),
         "coarse_share_percent": 100.0 * (coarse - 1.0) / (fine - 1.0),

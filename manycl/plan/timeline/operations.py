@@ -246,27 +246,28 @@ class Operations:
         """Return the assignments in the order of dispatch, each as early as its order and predecessors allow (gaps left
         by what was taken back are closed). One is later than it was placed only where simultaneous operations slow each
         other down."""
-        order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
-        kernels = [op for op in order if isinstance(self.what[op], Assignment)]
-        moves = [op for op in order if isinstance(self.what[op], Move)]
+        what, ends = self.what, self.end
+        order = sorted(range(len(what)), key=lambda op: (what[op].start, ends[op]))
+        kernels = [(op, a) for op in order if isinstance(a := what[op], Assignment)]
+        moves = [(op, m) for op in order if isinstance(m := what[op], Move)]
         index = [0] * len(order)
-        for i, op in enumerate((*kernels, *moves)):
+        for i, (op, _) in enumerate((*kernels, *moves)):
             index[op] = i
         before = [[index[op] for p in found for op in self.of[p]] for found in self.problem.graph.predecessors]
 
         def waits() -> Iterator[Sequence[int]]:
-            for op in (*kernels, *moves):
-                what, mine = self.what[op], self._waits[op]
-                more = before[what.node] if isinstance(what, Assignment) else ()
-                yield [*[index[w] for w in mine], *more] if op >= self._fixed else ()
+            for op, a in kernels:
+                mine = [index[w] for w in self._waits[op]]
+                yield [*mine, *before[a.node]] if op >= self._fixed else ()
+            for op, _ in moves:
+                yield [index[w] for w in self._waits[op]]
 
-        placed = [a for op in kernels if isinstance(a := self.what[op], Assignment)]
         return timed(
             self.problem,
-            placed,
-            [m for op in moves if isinstance(m := self.what[op], Move)],
+            [a for _, a in kernels],
+            [m for _, m in moves],
             waits(),
-            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in zip(kernels, placed, strict=True)],
+            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
         )
 
     def _seconds(self, what: Assignment | Move) -> float:
