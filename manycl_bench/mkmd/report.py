@@ -116,8 +116,8 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     head = ["equation", "coarse ms", "mkmd ms", "balance ms", "mkmd, % of the makespan", "balance, %"]
     yield from table(head, map(_planning, figures["equations"]))
     yield (
-        f"Wall time in Python, the shortest of {figures['settings']['repeats']} and their median; shares are of the "
-        "shortest. A loaded machine makes it longer. The paper's 10 ms are C++.\n"
+        f"Processor time in Python, the shortest of {figures['settings']['repeats']} and their median; shares are of "
+        "the shortest. A loaded machine makes it longer. The paper's 10 ms are C++.\n"
     )
     if figures["optimum"]:
         yield f"## Beside the optimum\n{OPTIMUM}"

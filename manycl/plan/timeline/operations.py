@@ -58,10 +58,11 @@ class Bandwidth:
 
     def take(self, start: float, end: float, draws: float) -> None:
         """Reserve what an operation gets of ``draws`` between two times."""
-        if end <= start:
-            draws = 0.0
+        if not draws or end <= start:
+            self._before.append((0, 0, [], []))
+            return
         low = bisect_right(self._times, start) - 1
-        high = bisect_left(self._times, end, low) if draws else low
+        high = bisect_left(self._times, end, low)
         times, left = self._times[low:high], self._left[low:high]
         fresh: list[tuple[float, float]] = []
         for i, (at, amount) in enumerate(zip(times, left, strict=True)):
@@ -70,7 +71,7 @@ class Bandwidth:
                 fresh.append((at, amount))
             if until > start:
                 fresh.append((max(at, start), max(0.0, amount - draws)))
-        if times and (high == len(self._times) or self._times[high] > end):
+        if high == len(self._times) or self._times[high] > end:
             fresh.append((end, left[-1]))
         self._before.append((low, low + len(fresh), times, left))
         self._times[low:high] = [t for t, _ in fresh]
@@ -164,7 +165,7 @@ class Operations:
 
     def _draws(self, what: Assignment | Move, seconds: float) -> float:
         if isinstance(what, Move):
-            return self.problem.contention.use((what.source, what.target), what.nbytes, seconds).draws
+            return self.problem.contention.draws(what.nbytes, seconds) if HOST in (what.source, what.target) else 0.0
         return self.problem.draws(what, seconds)
 
     @property
