@@ -157,10 +157,12 @@ class Timeline(Operations):
         memory, of, ends, devices = self.memory[device], self.segments.of, self.end, self.device
         missing: list[_Missing] = []
         for key, low, high in regions:
-            segments = of.get(key)
-            if segments is None:
+            segments: Sequence[Segment] | None = of.get(key)
+            if not segments:
                 continue
-            for a, b, writer, places in segments if len(segments) == 1 else self.segments.touched(key, low, high):
+            if low > segments[0][0] or high < segments[-1][1]:
+                segments = self.segments.touched(key, low, high)
+            for a, b, writer, places in segments:
                 if a >= high or b <= low or not places:
                     continue
                 op = places.get(memory)

@@ -71,14 +71,15 @@ class _Clockwork:
         self._ready = [self._floor] * count
         self._pending = [0] * count
         self._after: list[list[int]] = [[] for _ in range(count)]
+        after, pending = self._after, self._pending
         for token, waited in enumerate(before):
             if token in self.until:
                 continue
             if self.until and token < base:
                 waited = [*waited, *(i for i in self.until if i < token and self._device[i] == self._device[token])]
-            self._pending[token] = len(waited)
+            pending[token] = len(waited)
             for w in waited:
-                self._after[w].append(token)
+                after[w].append(token)
         self._following: list[int | None] = [None] * count
         last: dict[tuple[int, int] | int, int] = {}
         commands: list[Assignment | Move] = [*assignments, *moves]

@@ -150,13 +150,13 @@ def nearest(
     grow with the square of the count. Where other kernels could run meanwhile, more devices gain less than these cost.
     """
     node, home, groups = whole.node, whole.device, timeline.problem.splits[whole.node].groups
-    share, step = max(1, groups // count), max(1, groups // PLANNING.steps)
+    share, step = 1.0 / min(count, groups), 1.0 / min(PLANNING.steps, groups)
     found: list[tuple[float, DeviceIndex, int]] = []  # the ends if all data were there
     for device, most in places:
         if device != home:
-            (once, each), ready = timeline.affine(node, device), timeline.ready(node, device)
-            if _first(timeline, device, ready, once + each * step) < end:
-                found.append((_first(timeline, device, ready, once + each * share), device, most))
+            seconds, ready = timeline.rows[node][device], timeline.ready(node, device)
+            if _first(timeline, device, ready, seconds * step) < end:
+                found.append((_first(timeline, device, ready, seconds * share), device, most))
     chosen = [*sorted(found)[: count - 1], (0.0, home, 0)] if found else []
     return [timeline.reach(node, device, most) for _, device, most in chosen]
 
