@@ -106,7 +106,7 @@ def _partitioning(given: Problem, first: Timeline) -> Partitioning:
     """Algorithm 1 up to the kernel."""
     table = look_up(given)
     timeline = Timeline(given, table.rows)
-    for turn, rivals in turns(given, first):
+    for turn, rivals in turns(given, table, first):
         if turn.node != PARTITIONED:
             reschedule(timeline, table, turn, rivals)
             continue

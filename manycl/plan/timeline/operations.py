@@ -51,7 +51,7 @@ class Bandwidth:
         start = slots.first(ready, seconds)
         while True:
             end = self.end(start, seconds, draws)
-            again = slots.first(start, end - start)
+            again = start if end == start + seconds else slots.first(start, end - start)
             if again == start:
                 return start, end
             start = again

@@ -113,7 +113,7 @@ def test_no_kernel_is_put_behind_what_waits_for_it(p: Problem) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mkmd, "_adjusted", adjusted)
-        for turn, rivals in mkmd.turns(p, first):
+        for turn, rivals in mkmd.turns(p, table, first):
             mkmd.reschedule(timeline, table, turn, rivals)
             timeline.held = ()
             had.add(turn.node)

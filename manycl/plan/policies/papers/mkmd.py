@@ -14,7 +14,7 @@ from typing import NamedTuple
 from manycl.machine import DeviceIndex
 from manycl.plan.foreseen import best_of
 from manycl.plan.options import Options
-from manycl.plan.plan import Assignment, Plan
+from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies.papers.mkmd_coarse import (
     Table,
     as_plan,
@@ -45,21 +45,27 @@ class Turn(NamedTuple):
 def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
     """Return the timeline of Algorithm 1 after the coarse timeline ``first``."""
     timeline = Timeline(problem, table.rows)
-    for turn, rivals in turns(problem, first):
+    for turn, rivals in turns(problem, table, first):
         reschedule(timeline, table, turn, rivals)
         timeline.segments.settle()
     return timeline
 
 
-def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]]:
+def turns(problem: Problem, table: Table, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]]:
     """Yield the kernels in the order in which a timeline starts them (line 1), each with its *rivals*: kernels whose
-    turn comes later, but which the timeline starts before that kernel ends. So none of them waits for it."""
+    turn comes later, but which the timeline starts before that kernel ends. So none of them waits for it. A kernel that
+    the timeline has on a device that is not in the table is its fastest device's."""
     fixed = {a.node for a in problem.fixed}
     parts: dict[int, list[Assignment]] = {}
     for what in first.what:
         if isinstance(what, Assignment) and what.node not in fixed:
             parts.setdefault(what.node, []).append(what)
-    found = [Turn(node, of[0].device, of[0].start, max(a.end for a in of)) for node, of in parts.items()]
+    found = list[Turn]()
+    for node, of in parts.items():
+        home, places = of[0].device, [d for d, _ in table.places[node]]
+        if places and home not in places:
+            home = min(places, key=table.rows[node].__getitem__)
+        found.append(Turn(node, home, of[0].start, max(a.end for a in of)))
     # operations were placed in a topological order, in which sorting is stable
     found.sort(key=lambda turn: turn.start)
     for i, turn in enumerate(found):
@@ -151,10 +157,11 @@ def nearest(
     """
     node, home, groups = whole.node, whole.device, timeline.problem.splits[whole.node].groups
     share, step = 1.0 / min(count, groups), 1.0 / min(PLANNING.steps, groups)
+    ready = timeline.ready(node, ON_HOST)
     found: list[tuple[float, DeviceIndex, int]] = []  # the ends if all data were there
     for device, most in places:
         if device != home:
-            seconds, ready = timeline.rows[node][device], timeline.ready(node, device)
+            seconds = timeline.rows[node][device]
             if _first(timeline, device, ready, seconds * step) < end:
                 found.append((_first(timeline, device, ready, seconds * share), device, most))
     chosen = [*sorted(found)[: count - 1], (0.0, home, 0)] if found else []
@@ -259,7 +266,7 @@ class Mkmd:
     partitioned so that it ends earlier itself, and kernels that wait for it may then end later.
 
     Ours: where the coarse plan draws nearly all of the host's memory bandwidth, no kernel could end earlier for a
-    partition, and both phases plan anew without the devices in that memory. (In the paper, kernels that only read their
+    partition, and the second phase does without the devices in that memory. (In the paper, kernels that only read their
     matrices are much faster on GPUs, and go there anyhow: Section 6.1.)"""
 
     options = Options("mkmd")
@@ -270,7 +277,7 @@ class Mkmd:
         first = coarse(problem, table, order)
         found = [("coarse", first)]
         if first.busy > PLANNING.nearly_all and (apart := off_the_host(problem, table)) is not None:
-            table, first = apart, coarse(problem, apart, order)
+            table = apart
         found.insert(0, ("fine", partition(problem, table, first)))
         least = PLANNING.nearly * min(timeline.makespan for _, timeline in found)
         plans = [as_plan(problem, t, "mkmd", phase=name) for name, t in found if t.makespan <= least]
