@@ -55,7 +55,7 @@ class Settings:
     """``repeats`` of planning, of which the shortest counts; ``optimum``: the effort that the search for the
     proven optimum of each graph may take (0: no comparison)."""
 
-    repeats: int = 15
+    repeats: int = 40
     optimum: float = 3.0
 
 
