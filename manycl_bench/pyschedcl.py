@@ -37,6 +37,7 @@ from manycl.run.simulation.simulate import simulate
 from manycl.trace import Trace
 
 SPECIFICATION = Path(__file__).with_name("transformer.json")
+FORK_JOIN = Path(__file__).with_name("fork_join.json")
 PUBLISHED_MS = {
     64: (3.55, 106.5, 93.9),
     128: (7.16, 161.9, 121.0),
@@ -200,8 +201,11 @@ class Simulated:
 
     def trace(self, way: Way, callback_delay: float | None = None) -> Trace:
         prefer(self.application, self.fast, self.slow, way.cpu_heads)
-        delay = HANDOVER if callback_delay is None else callback_delay
-        options, rides = dict(way.options), way.in_kernel_queues
+        return self.as_preferred(way, HANDOVER if callback_delay is None else callback_delay)
+
+    def as_preferred(self, way: Way, callback_delay: float = HANDOVER) -> Trace:
+        """Of one run, kernels where the application wants them."""
+        options, rides, delay = dict(way.options), way.in_kernel_queues, callback_delay
         problem, _ = problem_of(self.application, self.place, {}, options, handover=delay, in_kernel_queues=rides)
         return simulate(problem, way.policy)
 
@@ -342,7 +346,7 @@ def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
         "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()},
         "several_queues": queues,
         "policies": policies,
-        "one_head_ms": {n: 1e3 * t.makespan for n, t in one_head(settings).items()} if settings.machine else None,
+        "in_queues_ms": {n: 1e3 * t.makespan for n, t in in_queues(settings).items()} if settings.machine else None,
         "summary": summary(queues, policies),
     }
 
@@ -363,11 +367,14 @@ def summary(queues: Sequence[Mapping[str, Any]], policies: Sequence[Mapping[str,
     return out
 
 
-def one_head(settings: Settings) -> dict[str, Trace]:
-    """One head at the largest beta on the described machine's fast device, by its queues: one with everything in turn,
-    and three (Figures 4 and 5)."""
-    bench = opened(None, 1, max(settings.betas), settings)
-    return {str(queues): bench.trace(clustering(bench, queues, 0, alone=True)) for queues in (1, 3)}
+def in_queues(settings: Settings) -> dict[str, Trace]:
+    """On the described machine, with one queue of the fast device, which does everything in turn, and with three: a
+    fork and join of four kernels (Figure 1), and one head at the largest beta (Figures 3 to 5)."""
+    bench = Simulated(described_machine(settings.machine or ""), 1, max(settings.betas), 0.0)
+    ways = {queues: clustering(bench, queues, 0, alone=True) for queues in (1, 3)}
+    found = {f"head_{queues}": bench.trace(way) for queues, way in ways.items()}
+    bench.application = load_application(FORK_JOIN, {})
+    return found | {f"fork_join_{queues}": bench.as_preferred(way) for queues, way in ways.items()}
 
 
 def charts(devices: str | None, settings: Settings) -> dict[str, Trace]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,7 @@ def pages() -> Found:
         told = named and subprocess.run(["git", "cat-file", "-e", f"{named[0]}^{{commit}}"], cwd=root).returncode == 0
         if not (told and made.get("machine") and made.get("versions")):
             lacking.append(path.stem)
-    checked = subprocess.run(["scripts/results", "--check", "pyschedcl_simulated"], cwd=root, capture_output=True)
+    words = [sys.executable, "scripts/results", "--check", "pyschedcl_simulated"]
+    checked = subprocess.run(words, cwd=root, capture_output=True)
     figure = {"without_provenance": lacking, "simulated_differs": checked.returncode != 0}
     return Found(figure, not lacking and not checked.returncode)

@@ -34,7 +34,7 @@ def words() -> Found:
     return Found(figure, all(figure.values()))
 
 
-@item("pyschedcl_c", "the best (q_gpu, q_cpu, h_cpu) of 16 DAGs; a specification of 25 lines instead of a host's 130",
+@item("pyschedcl_c", "the best (q_gpu, q_cpu, h_cpu) of 16 DAGs; Figure 1; 25 lines, not a host of 130",
       "17 %; 25 lines of JSON, 130 by hand")  # fmt: skip
 def graphs() -> Found:
     best = []
@@ -45,7 +45,9 @@ def graphs() -> Found:
     lines = by_hand.lines()
     ran = elsewhere("hand_and_specification")
     is_less = lines["specification"] <= 25 and lines["by_hand"] >= 3 * lines["specification"]
-    return Found({"best": best, **lines, **ran}, is_less and ran["same"])
+    drawn = pyschedcl.in_queues(SIMULATED)
+    figure_1 = drawn["fork_join_1"].makespan / drawn["fork_join_3"].makespan
+    return Found({"best": best, **lines, **ran, "figure_1": figure_1}, is_less and ran["same"] and figure_1 > 1.0)
 
 
 @item("pyschedcl_d", "Figure 8's own form is read and runs", "dev, tc, cq, edges 0,2 -> 2,0")

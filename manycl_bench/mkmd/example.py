@@ -106,16 +106,17 @@ def _partitioning(given: Problem, first: Timeline) -> Partitioning:
     """Algorithm 1 up to the kernel."""
     table = look_up(given)
     timeline = Timeline(given, table.rows)
-    for turn, rivals in turns(given, first):
+    for turn, rivals in turns(given, table, first):
         if turn.node != PARTITIONED:
             reschedule(timeline, table, turn, rivals)
             continue
         before = _kernels(timeline)
         whole = timeline.fit(turn.node, turn.home)
         partners = given.partners(turn.node, table.places[turn.node])
-        reaches = nearest(timeline, partners, whole, len(partners))
+        end = whole.end + given.home_seconds(turn.node, turn.home)
+        reaches = nearest(timeline, partners, whole, end, len(partners))
         with holding(timeline, table, whole, rivals, {reach.device for reach in reaches}) as held:
-            slots = available(timeline, reaches, whole)
+            slots = available(timeline, reaches, whole, end)
             shares = climb(given, turn.node, slots)
         reschedule(timeline, table, turn, rivals)
         after = tuple(a for a in _kernels(timeline) if a.node == turn.node)

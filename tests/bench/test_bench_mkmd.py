@@ -94,7 +94,7 @@ def test_the_numbers_to_reach(figures: dict[str, Any]) -> None:
     for row in figures["equations"]:
         for label in experiments.POLICIES:  # the host's memory carries 12.8 GB/s
             assert row[f"{label}_host_gb_per_s"] <= 12.8 * (1 + 1e-9)
-        assert row["equation"] not in MEMORY_BOUND or row["balance_speedup"] >= 1.12
+        assert row["equation"] not in MEMORY_BOUND or min(row["mkmd_speedup"], row["balance_speedup"]) >= 1.12
     assert s["busy_share"] >= 0.94
     assert s["busy_share_mkmd"] >= 0.94
     assert s["geomean_speedup_balance"] >= 1.89

@@ -102,6 +102,26 @@ def test_one_queue_does_everything_in_turn() -> None:
     assert found[1] > 1e-4
 
 
+def test_two_kernels_of_a_fork_share_the_gpu() -> None:
+    """Figure 1: by three queues k1 and k2 run together, each longer than alone, and their inputs come together; all
+    ends sooner."""
+    found = pyschedcl.in_queues(Settings(betas=(64,), machine="pyschedcl"))
+    by_one, by_three = found["fork_join_1"], found["fork_join_3"]
+    kernels = [{e.name: e for e in trace.kernels()} for trace in (by_one, by_three)]
+    assert [{name: e.device for name, e in of.items()} for of in kernels] == [
+        {"k0": "cpu0", "k1": "gpu0", "k2": "gpu0", "k3": "cpu0"}
+    ] * 2
+    assert kernels[0]["k2"].start >= kernels[0]["k1"].end
+    assert kernels[1]["k2"].start == kernels[1]["k1"].start
+    for name in ("k1", "k2"):
+        alone, beside = (of[name].end - of[name].start for of in kernels)
+        assert alone < beside < 2.0 * alone
+    sent = [sorted((e.start, e.end) for e in trace.transfers()) for trace in (by_one, by_three)]
+    together = [any(b < end for (_, end), (b, _) in itertools.pairwise(of[:3])) for of in sent]
+    assert together == [False, True]
+    assert by_three.makespan < by_one.makespan
+
+
 def test_the_eleventh_head_is_the_first_that_the_processor_takes() -> None:
     settings = Settings(heads=(10, 11), queues=(5,), machine="pyschedcl")
     found = pyschedcl.several_queues(None, settings, lambda text: None)

@@ -15,12 +15,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from manycl.machine import HOST
 from manycl.plan.foreseen import best_of, how_many
 from manycl.plan.options import Options, whole
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical import portfolio
-from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
+from manycl.plan.policies.papers.mkmd_coarse import (
+    Table,
+    as_plan,
+    coarse,
+    look_up,
+    off_the_host,
+    place,
+    priorities,
+    weights,
+)
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.insertion import setting
@@ -130,7 +138,7 @@ class Balance:
             first.append((timeline, gain))
             found.append((name, timeline))
         best = min((p for _, p in found), key=lambda p: p.makespan)
-        if best.busy > PLANNING.congested and (apart := _off_the_host(problem, table)) is not None:
+        if best.busy > PLANNING.congested and (apart := off_the_host(problem, table)) is not None:
             found.append(("off the host", split_all(problem, apart, order)))
         last, gain = min(first, key=lambda f: f[0].makespan)
         for turn in range(2, rounds + 1):
@@ -161,17 +169,6 @@ def _starts(
             yield "short first, all divided", short, 0.0
     if more:
         yield "program order", range(len(weight)), problem.handover if brief else 0.0
-
-
-def _off_the_host(problem: Problem, table: Table) -> Table | None:
-    """Return the table without the devices that compute in the host's memory, where all reads count again and again
-    (None: some nodes need these devices). Data moved to another memory serve the next kernel, too, but the first one
-    ends no earlier for that."""
-    devices = problem.machine.devices
-    places = [tuple(p for p in found if devices[p[0]].memory != HOST) for found in table.places]
-    if any(found and not left for found, left in zip(table.places, places, strict=True)):
-        return None
-    return table._replace(places=places)
 
 
 def _like_portfolio(problem: Problem, table: Table) -> Timeline:

@@ -51,17 +51,18 @@ class Bandwidth:
         start = slots.first(ready, seconds)
         while True:
             end = self.end(start, seconds, draws)
-            again = slots.first(start, end - start)
+            again = start if end == start + seconds else slots.first(start, end - start)
             if again == start:
                 return start, end
             start = again
 
     def take(self, start: float, end: float, draws: float) -> None:
         """Reserve what an operation gets of ``draws`` between two times."""
-        if end <= start:
-            draws = 0.0
+        if not draws or end <= start:
+            self._before.append((0, 0, [], []))
+            return
         low = bisect_right(self._times, start) - 1
-        high = bisect_left(self._times, end, low) if draws else low
+        high = bisect_left(self._times, end, low)
         times, left = self._times[low:high], self._left[low:high]
         fresh: list[tuple[float, float]] = []
         for i, (at, amount) in enumerate(zip(times, left, strict=True)):
@@ -70,7 +71,7 @@ class Bandwidth:
                 fresh.append((at, amount))
             if until > start:
                 fresh.append((max(at, start), max(0.0, amount - draws)))
-        if times and (high == len(self._times) or self._times[high] > end):
+        if high == len(self._times) or self._times[high] > end:
             fresh.append((end, left[-1]))
         self._before.append((low, low + len(fresh), times, left))
         self._times[low:high] = [t for t, _ in fresh]
@@ -164,7 +165,7 @@ class Operations:
 
     def _draws(self, what: Assignment | Move, seconds: float) -> float:
         if isinstance(what, Move):
-            return self.problem.contention.use((what.source, what.target), what.nbytes, seconds).draws
+            return self.problem.contention.draws(what.nbytes, seconds) if HOST in (what.source, what.target) else 0.0
         return self.problem.draws(what, seconds)
 
     @property
@@ -246,27 +247,28 @@ class Operations:
         """Return the assignments in the order of dispatch, each as early as its order and predecessors allow (gaps left
         by what was taken back are closed). One is later than it was placed only where simultaneous operations slow each
         other down."""
-        order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
-        kernels = [op for op in order if isinstance(self.what[op], Assignment)]
-        moves = [op for op in order if isinstance(self.what[op], Move)]
+        what, ends = self.what, self.end
+        order = sorted(range(len(what)), key=lambda op: (what[op].start, ends[op]))
+        kernels = [(op, a) for op in order if isinstance(a := what[op], Assignment)]
+        moves = [(op, m) for op in order if isinstance(m := what[op], Move)]
         index = [0] * len(order)
-        for i, op in enumerate((*kernels, *moves)):
+        for i, (op, _) in enumerate((*kernels, *moves)):
             index[op] = i
         before = [[index[op] for p in found for op in self.of[p]] for found in self.problem.graph.predecessors]
 
         def waits() -> Iterator[Sequence[int]]:
-            for op in (*kernels, *moves):
-                what, mine = self.what[op], self._waits[op]
-                more = before[what.node] if isinstance(what, Assignment) else ()
-                yield [*[index[w] for w in mine], *more] if op >= self._fixed else ()
+            for op, a in kernels:
+                mine = [index[w] for w in self._waits[op]]
+                yield [*mine, *before[a.node]] if op >= self._fixed else ()
+            for op, _ in moves:
+                yield [index[w] for w in self._waits[op]]
 
-        placed = [a for op in kernels if isinstance(a := self.what[op], Assignment)]
         return timed(
             self.problem,
-            placed,
-            [m for op in moves if isinstance(m := self.what[op], Move)],
+            [a for _, a in kernels],
+            [m for _, m in moves],
             waits(),
-            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in zip(kernels, placed, strict=True)],
+            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
         )
 
     def _seconds(self, what: Assignment | Move) -> float:

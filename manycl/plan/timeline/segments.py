@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from enum import Enum
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from manycl.graph.graph import BufferKey
@@ -25,17 +24,9 @@ INITIAL: Final = -1
 """The mark of contents that were there at the start, in place of an operation or the node that wrote them."""
 
 
-class _Change(Enum):
-    """The kinds of noted changes that have no number of a segment: all segments of a buffer changed; or all of it, in
-    one segment, came to one more memory."""
-
-    ALL = "all"
-    ONE_MORE = "one more"
-
-
-_ALL: Final = _Change.ALL
-_ONE_MORE: Final = _Change.ONE_MORE
-_LOW, _HIGH = attrgetter("low"), attrgetter("high")
+_ONE_MORE: Final = list["Segment"]()
+"""The mark of a change by which one segment came to one more memory, in place of the segments before it."""
+_LOW, _HIGH = itemgetter(0), itemgetter(1)
 
 Places = dict[int, int]
 """The operation that put the bytes into each memory (INITIAL: they were there at the start)."""
@@ -68,7 +59,7 @@ class Move(NamedTuple):
 
 class Segment(NamedTuple):
     """Bytes ``low`` … ``high - 1`` of a buffer as node ``writer`` left them, and where they are (nowhere: they are
-    undefined, and not needed)."""
+    undefined, and not needed). No other segment has the same ``places``, to which memories are added."""
 
     low: int
     high: int
@@ -89,9 +80,9 @@ class Segments:
         for key in parts:
             if key in buffers and (found := problem.initial(key)):
                 self.of[key] = [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in found]
-        # changes to take back. Of a buffer, all its segments (_ALL); or from one on so many, and those before; or the
-        # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE).
-        self._old: list[tuple[BufferKey, int | _Change, int, list[Segment] | None]] = []
+        # changes to take back. Of a buffer, its segments from one on, so many, and those before (None: no entry); or
+        # the memory to which one segment came, and _ONE_MORE
+        self._old: list[tuple[BufferKey, int, int, list[Segment] | None]] = []
         self.marked = False  # nothing is taken back before there is a mark
 
     def touched(self, key: BufferKey, low: int, high: int) -> Sequence[Segment]:
@@ -114,12 +105,10 @@ class Segments:
         """Take back all changes since ``mark``."""
         while len(self._old) > mark:
             key, first, count, segments = self._old.pop()
-            if first is _ONE_MORE:
-                del self.of[key][0].places[count]
+            if segments is _ONE_MORE:
+                del self.of[key][first].places[count]
             elif segments is None:
                 del self.of[key]
-            elif first is _ALL:
-                self.of[key] = segments
             else:
                 self.of[key][first : first + count] = segments
 
@@ -130,7 +119,7 @@ class Segments:
     def set(self, key: BufferKey, segments: list[Segment]) -> None:
         """Give a buffer new contents."""
         if self.marked:
-            self._old.append((key, _ALL, 0, self.of.get(key)))
+            self._old.append((key, 0, len(segments), self.of.get(key)))
         self.of[key] = segments
 
     def write(self, key: BufferKey, made: Segment) -> None:
@@ -145,33 +134,31 @@ class Segments:
             if s.low < made.low:
                 before.append(Segment(s.low, made.low, s.writer, s.places))
             if s.high > made.high:
-                after.append(Segment(made.high, s.high, s.writer, s.places))
+                after.append(Segment(made.high, s.high, s.writer, {**s.places}))
         self._put(key, first, last, [*before, made, *after])
 
     def arrived(self, move: Move, op: int) -> None:
         """Add the memory that a move, operation ``op``, brings bytes to."""
-        key, target = move.buffer, move.target
+        key, target, begin, end = move.buffer, move.target, move.low, move.high
         of = self.of[key]
-        if len(of) == 1:
-            low, high, _, places = of[0]
-            if low == move.low and high == move.high and target not in places:
-                # segments share their places only with those that they are cut from, and then there are several
+        first = bisect_left(of, begin, key=_LOW) if len(of) > 1 else 0
+        if first < len(of):  # as it is nearly always, one segment
+            low, high, _, places = of[first]
+            if low == begin and high == end and target not in places:
                 if self.marked:
-                    self._old.append((key, _ONE_MORE, target, None))
+                    self._old.append((key, first, target, _ONE_MORE))
                 places[target] = op
                 return
-        begin, end = move.low, move.high
         first, last = _between(of, begin, end)
         changed: list[Segment] = []
         for low, high, writer, places in of[first:last]:
             if low < begin:
                 changed.append(new(Segment, (low, begin, writer, places)))
                 low = begin
+            until = min(high, end)
+            changed.append(new(Segment, (low, until, writer, {**places, target: op})))
             if high > end:
-                changed.append(new(Segment, (low, end, writer, {**places, target: op})))
-                changed.append(new(Segment, (end, high, writer, places)))
-            else:
-                changed.append(new(Segment, (low, high, writer, {**places, target: op})))
+                changed.append(new(Segment, (end, high, writer, {**places})))
         self._put(key, first, last, changed)
 
     def _put(self, key: BufferKey, first: int, last: int, segments: list[Segment]) -> None:

@@ -157,10 +157,12 @@ class Timeline(Operations):
         memory, of, ends, devices = self.memory[device], self.segments.of, self.end, self.device
         missing: list[_Missing] = []
         for key, low, high in regions:
-            segments = of.get(key)
-            if segments is None:
+            segments: Sequence[Segment] | None = of.get(key)
+            if not segments:
                 continue
-            for a, b, writer, places in segments if len(segments) == 1 else self.segments.touched(key, low, high):
+            if low > segments[0][0] or high < segments[-1][1]:
+                segments = self.segments.touched(key, low, high)
+            for a, b, writer, places in segments:
                 if a >= high or b <= low or not places:
                     continue
                 op = places.get(memory)
@@ -169,7 +171,7 @@ class Timeline(Operations):
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
                     found = (known, key, a if a > low else low, b if b < high else high, writer, source, op)
-                    if missing and missing[-1][1] == key and _goes_on(missing[-1], found):
+                    if missing and missing[-1][6] == op and _goes_on(missing[-1], found):
                         missing[-1] = (*missing[-1][:3], *found[3:])
                     else:
                         missing.append(found)
@@ -200,12 +202,18 @@ class Timeline(Operations):
         arrive, handover, host, transfer = self.floor, self._handover, self._host, self._transfer
         several = len(missing) > 1  # a single transfer shares no queue
         queues, ways, given, enqueues = self._queues, self._routes.hops, self._given[-1], self._enqueues
+        ends, heard, devices, together = self.end, self.heard, self.device, self._together
         busy: dict[BusyIntervals, float] = {}
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, before = high - low, 0.0, ON_HOST
             by: int | None = None
             for a, b, lane, queue in ways(source, device):
-                ready = self.known(op, lane) if by is None else here if lane == before else here + handover
+                if by is not None:
+                    ready = here if lane == before else here + handover
+                elif op == INITIAL or op in together:
+                    ready = self.known(op, lane)
+                else:
+                    ready = ends[op] if devices[op] == lane else heard[op]
                 given += enqueues[lane][1]
                 if given > ready:
                     ready = given
@@ -255,11 +263,9 @@ class Timeline(Operations):
             more = [self.problem.home_seconds(node, d) for d in self.problem.machine.indices]
         bounds: list[tuple[float, int]] = []  # the ends if all data were there
         for place, device in enumerate(devices):
-            seconds, end = self.rows[node][device], -inf
-            if self._host is None:
-                start = self.kernels[device].first(self.ready(node, device), seconds)
-                end = start + seconds + (more[device] if more else 0.0)
-            bounds.append((end, place))
+            seconds = self.rows[node][device]
+            start = self.kernels[device].first(self.ready(node, device), seconds)
+            bounds.append((start + seconds + (more[device] if more else 0.0), place))
         bounds.sort()
         best, least = None, (inf, len(devices))
         for end, place in bounds:
@@ -280,13 +286,11 @@ class Timeline(Operations):
         # (a launch may touch a small part of what is sliced)
         needs = self.needs(node, 0, split.groups if split.merge == "none" else 0)
         slices = split.slices
+        of_all: list[Hop] = []
         hops: list[Hop] = []
         after: list[int] = []
         whole = [r for r in needs if r[0] not in slices]
-        ready = max(self.ready(node, device), self.arrival(whole, device, hops, after), self.enqueued(device))
-        memory = self.memory[device]
-        base = max([h[0].end for h in hops if h[0].target == memory], default=self.floor)
-        hops, after = [], []
+        ready = max(self.ready(node, device), self.arrival(whole, device, of_all, []), self.enqueued(device))
         sliced = [r for r in needs if r[0] in slices]
         self.arrival(sliced, device, hops, after)
         ready = max([ready, *[self.end[op] for op in after]])
@@ -297,7 +301,9 @@ class Timeline(Operations):
             slope = (home - least) / max(1, split.groups - 1)
             once, each = once + least - slope, each + slope
         if not hops:
-            return Reach(device, ready, base, 0.0, float(split.groups), once, each, most or split.groups)
+            return Reach(device, ready, self.floor, 0.0, float(split.groups), once, each, most or split.groups)
+        memory = self.memory[device]
+        base = max([h[0].end for h in of_all if h[0].target == memory], default=self.floor)
         lacking, seconds, known, links = 0, 0.0, self.floor, list[BusyIntervals]()
         for move, op, by, slots in hops:
             nbytes = move.nbytes

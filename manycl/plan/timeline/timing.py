@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from typing import Final
 
 from manycl.graph.graph import Launch
@@ -20,14 +19,6 @@ from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.timeline.segments import Move
-
-
-class _Transfers(Enum):
-    """A device's queues of transfers, in place of the number of a queue for kernels."""
-
-    UP = "up"
-    DOWN = "down"
-
 
 _STARTS: Final = -1
 """The mark of a command's start, in place of a stamp."""
@@ -80,28 +71,27 @@ class _Clockwork:
         self._ready = [self._floor] * count
         self._pending = [0] * count
         self._after: list[list[int]] = [[] for _ in range(count)]
+        after, pending = self._after, self._pending
         for token, waited in enumerate(before):
             if token in self.until:
                 continue
             if self.until and token < base:
                 waited = [*waited, *(i for i in self.until if i < token and self._device[i] == self._device[token])]
-            self._pending[token] = len(waited)
+            pending[token] = len(waited)
             for w in waited:
-                self._after[w].append(token)
+                after[w].append(token)
         self._following: list[int | None] = [None] * count
-        last: dict[tuple[int, int | _Transfers], int] = {}
+        last: dict[tuple[int, int] | int, int] = {}
         commands: list[Assignment | Move] = [*assignments, *moves]
-        given, enqueues = self._floor, problem.enqueuing
+        given, enqueues, way = self._floor, problem.enqueuing, problem.routes.queue
         if any(map(any, enqueues)):
             for token in sorted(range(count), key=lambda token: (commands[token].start, commands[token].end)):
                 if token not in self.until:
                     given += enqueues[self._device[token]][token >= base]
                     self._ready[token] = given
-        for token, what in enumerate(commands):
-            if isinstance(what, Assignment):
-                lane: tuple[int, int | _Transfers] = what.device, what.queue
-            else:
-                lane = what.device, _Transfers.DOWN if what.target < problem.routes.hosts else _Transfers.UP
+        lanes: list[tuple[int, int] | int] = [(a.device, a.queue) for a in assignments]
+        lanes += [way(m.target, m.device) for m in moves]
+        for token, lane in enumerate(lanes):
             if lane in last:
                 self._following[last[lane]] = token
                 self._pending[token] += 1

@@ -113,7 +113,7 @@ def test_no_kernel_is_put_behind_what_waits_for_it(p: Problem) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mkmd, "_adjusted", adjusted)
-        for turn, rivals in mkmd.turns(p, first):
+        for turn, rivals in mkmd.turns(p, table, first):
             mkmd.reschedule(timeline, table, turn, rivals)
             timeline.held = ()
             had.add(turn.node)
@@ -144,10 +144,22 @@ def test_of_many_devices_some_share_a_kernel(monkeypatch: pytest.MonkeyPatch) ->
         add(self, *args)
 
     monkeypatch.setattr(Segments, "arrived", arrived)
+
+    def nearest_of_all(
+        timeline: Timeline,
+        places: Sequence[tuple[int, int]],
+        whole: Fit,
+        end: float,
+        _: int,
+        among: Callable[..., Any] = mkmd.nearest,
+    ) -> Any:
+        return among(timeline, places, whole, end, len(places))
+
     lengths = dict[str, float]()
     for name, devices in (("few", 6), ("many", 12), ("all", 12)):
         if name == "all":  # a kernel may share all devices, as in the paper
-            monkeypatch.setattr(mkmd, "isqrt", lambda count: count)
+            monkeypatch.setattr(mkmd, "nearest", nearest_of_all)
+            monkeypatch.setattr(mkmd, "worth_it", lambda slots, shares: slots)
         moves.append(0)
         p = many_devices(devices)
         found = planned("mkmd", p)

@@ -158,6 +158,27 @@ def test_climbing_ends_where_no_step_helps(of: list[Slot]) -> None:
             assert length(of, step) >= now or step[source] < 0
 
 
+@settings(max_examples=200, deadline=None)
+@given(slots())
+def test_climbing_ends_where_algorithm_2_ends(of: list[Slot]) -> None:
+    """Beside Algorithm 2 as it is printed, a group a step: the same shares where each group takes its time, else none
+    that end later (it stops where a step gains nothing)."""
+    p = one_kernel((1.0,), (HOST,))
+    expected = [0] * (len(of) - 1) + [FEW]
+    while True:
+        ends = [length([slot], [n]) for slot, n in zip(of, expected, strict=True)]
+        source = ends.index(max(ends))
+        others = [(length([slot], [expected[i] + 1]), i) for i, slot in enumerate(of) if i != source]
+        step = [n - (i == source) + (others != [] and i == min(others)[1]) for i, n in enumerate(expected)]
+        if not others or length(of, step) >= length(of, expected):
+            break
+        expected = step
+    shares = climb(replace(p, splits={0: replace(p.splits[0], groups=FEW)}), 0, of)
+    if all(slot.reach.each > 0.0 for slot in of):
+        assert shares == expected
+    assert length(of, shares) <= length(of, expected) * (1.0 + 1e-9)
+
+
 def planned(name: str, p: Problem) -> Plan:
     policy = find(name)
     assert isinstance(policy, StaticPolicy)

@@ -6,21 +6,27 @@ J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels o
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from itertools import islice
-from math import isqrt
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
 from manycl.plan.foreseen import best_of
 from manycl.plan.options import Options
-from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, in_priority, in_ranges, look_up
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policies.papers.mkmd_coarse import (
+    Table,
+    as_plan,
+    coarse,
+    in_priority,
+    in_ranges,
+    look_up,
+    off_the_host,
+)
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.partition import Slot, place_ranges
+from manycl.plan.search.partition import Slot, place_ranges, water_fill
 from manycl.plan.timeline.timeline import Fit, Reach, Timeline
 from manycl.plan.tuning import PLANNING
 
@@ -39,21 +45,27 @@ class Turn(NamedTuple):
 def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
     """Return the timeline of Algorithm 1 after the coarse timeline ``first``."""
     timeline = Timeline(problem, table.rows)
-    for turn, rivals in turns(problem, first):
+    for turn, rivals in turns(problem, table, first):
         reschedule(timeline, table, turn, rivals)
         timeline.segments.settle()
     return timeline
 
 
-def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]]:
+def turns(problem: Problem, table: Table, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]]:
     """Yield the kernels in the order in which a timeline starts them (line 1), each with its *rivals*: kernels whose
-    turn comes later, but which the timeline starts before that kernel ends. So none of them waits for it."""
+    turn comes later, but which the timeline starts before that kernel ends. So none of them waits for it. A kernel that
+    the timeline has on a device that is not in the table is its fastest device's."""
     fixed = {a.node for a in problem.fixed}
     parts: dict[int, list[Assignment]] = {}
     for what in first.what:
         if isinstance(what, Assignment) and what.node not in fixed:
             parts.setdefault(what.node, []).append(what)
-    found = [Turn(node, of[0].device, of[0].start, max(a.end for a in of)) for node, of in parts.items()]
+    found = list[Turn]()
+    for node, of in parts.items():
+        home, places = of[0].device, [d for d, _ in table.places[node]]
+        if places and home not in places:
+            home = min(places, key=table.rows[node].__getitem__)
+        found.append(Turn(node, home, of[0].start, max(a.end for a in of)))
     # operations were placed in a topological order, in which sorting is stable
     found.sort(key=lambda turn: turn.start)
     for i, turn in enumerate(found):
@@ -73,13 +85,15 @@ def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Tu
     if whole is None:
         return
     found = timeline.problem.partners(node, table.places[node])
-    if any(device == home for device, _ in found):
-        end = whole.end + timeline.problem.home_seconds(node, home)
-        reaches = nearest(timeline, found, whole, max(len(found) // (1 + len(rivals)), isqrt(4 * len(found))))
+    end = whole.end + timeline.problem.home_seconds(node, home)
+    most = max(len(found) // (1 + 2 * len(rivals)), 4)
+    if any(device == home for device, _ in found) and (reaches := nearest(timeline, found, whole, end, most)):
         mark = timeline.mark()
         with holding(timeline, table, whole, rivals, {reach.device for reach in reaches}):
-            slots = available(timeline, reaches, whole)
+            slots = available(timeline, reaches, whole, end)
             shares = climb(timeline.problem, node, slots)
+            if most < len(found) and len(few := worth_it(slots, shares)) < sum(n > 0 for n in shares):
+                slots, shares = few, climb(timeline.problem, node, few)
             sooner = sum(n > 0 for n in shares) > 1 and place_ranges(timeline, node, slots, shares, home) < end
         if sooner:
             return
@@ -132,30 +146,26 @@ def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Tur
     return held
 
 
-def nearest(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit, count: int) -> list[Reach]:
-    """Return what the kernel's device can do of it, and of the other places (device, and most groups at once) the
-    ``count`` - 1 in which an equal share would end first.
+def nearest(
+    timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit, end: float, count: int
+) -> list[Reach]:
+    """Return what other places (device, and most groups at once) can do of a kernel, the ``count`` - 1 in which an
+    equal share would end first, then what its own device can (nothing: no step would end elsewhere before ``end``).
 
     Every device that a kernel is divided among needs bytes of all that those before it were divided among, so transfers
     grow with the square of the count. Where other kernels could run meanwhile, more devices gain less than these cost.
     """
-    node, home = whole.node, whole.device
-    groups = timeline.problem.splits[node].groups
-    share = max(1, groups // count)
-    own = timeline.reach(node, home)
-    bounds: list[tuple[float, DeviceIndex, int]] = []  # the ends if all data were there
+    node, home, groups = whole.node, whole.device, timeline.problem.splits[whole.node].groups
+    share, step = 1.0 / min(count, groups), 1.0 / min(PLANNING.steps, groups)
+    ready = timeline.ready(node, ON_HOST)
+    found: list[tuple[float, DeviceIndex, int]] = []  # the ends if all data were there
     for device, most in places:
         if device != home:
-            once, each = timeline.affine(node, device)
-            bounds.append((_first(timeline, device, timeline.ready(node, device), once + each * share), device, most))
-    found: list[tuple[float, DeviceIndex, Reach]] = []
-    for bound, device, most in sorted(bounds):
-        if len(found) >= count - 1 and bound >= found[count - 2][0]:
-            break
-        reach = timeline.reach(node, device, most)
-        seconds = reach.once + reach.each * share
-        insort(found, (_first(timeline, device, reach.end(share, reach.ready) - seconds, seconds), device, reach))
-    return [*(reach for _, _, reach in found[: count - 1]), own]
+            seconds = timeline.rows[node][device]
+            if _first(timeline, device, ready, seconds * step) < end:
+                found.append((_first(timeline, device, ready, seconds * share), device, most))
+    chosen = [*sorted(found)[: count - 1], (0.0, home, 0)] if found else []
+    return [timeline.reach(node, device, most) for _, device, most in chosen]
 
 
 def _first(timeline: Timeline, device: DeviceIndex, ready: float, seconds: float) -> float:
@@ -163,14 +173,13 @@ def _first(timeline: Timeline, device: DeviceIndex, ready: float, seconds: float
     return timeline.kernels[device].first(ready, seconds) + seconds
 
 
-def available(timeline: Timeline, reaches: Sequence[Reach], whole: Fit) -> list[Slot]:
-    """Return the time slots between the end of the last predecessor and that of the kernel if it ran whole (and its
-    results were on the host), on these devices (lines 5 to 9). Its own, which is last, begins where its device is free:
-    fewer groups need wait for fewer bytes."""
+def available(timeline: Timeline, reaches: Sequence[Reach], whole: Fit, end: float) -> list[Slot]:
+    """Return the time slots between the end of the last predecessor and ``end``, that of the kernel if it ran whole
+    (and its results were on the host), on these devices (lines 5 to 9). Its own, which is last, begins where its device
+    is free: fewer groups need wait for fewer bytes."""
     slots: list[Slot] = []
-    node, home, start = whole.node, whole.device, whole.start
+    home, start = whole.device, whole.start
     low_own = start
-    end = whole.end + timeline.problem.home_seconds(node, home)
     for reach in sorted(reaches):
         for low, high in timeline.kernels[reach.device].idle(reach.ready, end):
             if reach.device != home or high <= start:
@@ -190,11 +199,13 @@ def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
     groups = problem.splits[node].groups
     step = max(1, groups // PLANNING.steps)
     shares = [0] * len(slots)
-    shares[-1] = groups
-    ends = [0.0] * len(slots)
-    ends[-1] = now = _end(slots[-1], groups)
-    ahead = [_end(slot, n + step) for slot, n in zip(slots, shares, strict=True)]  # with one step more
     merge = problem.merge_seconds(node, slots[-1].reach.device, 1)
+    if not merge:  # up to about where all end together, the last slot ends last, and each step makes the kernel shorter
+        shares[:-1] = [max(0, n - 1) // step * step for n in water_fill(slots, groups)[:-1]]
+    shares[-1] = groups - sum(shares)
+    ends = [_end(slot, n) for slot, n in zip(slots, shares, strict=True)]
+    now = max(ends)
+    ahead = [_end(slot, n + step) for slot, n in zip(slots, shares, strict=True)]  # with one step more
     while True:
         source = ends.index(max(ends))
         moved = min(step, shares[source])
@@ -222,6 +233,13 @@ def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
             ahead[pick] = _end(slots[pick], shares[pick] + step)
 
 
+def worth_it(slots: Sequence[Slot], shares: Sequence[int]) -> list[Slot]:
+    """Return the slots that have a quarter of an equal share or more, and the last one: each needs transfers of its
+    own, and so does whoever reads what it writes."""
+    used, groups = sum(n > 0 for n in shares), sum(shares)
+    return [slot for slot, n in zip(slots, shares, strict=True) if 4 * n * used >= groups or slot is slots[-1]]
+
+
 def _end(slot: Slot, groups: int) -> float:
     """Return when ``groups`` end in a slot; infinite where they do not fit into it or into the device's memory."""
     if groups == 0:
@@ -245,15 +263,22 @@ def _merged(
 @register("mkmd")
 class Mkmd:
     """MKMD's coarse-grain scheduling and fine-grain partitioning; the coarse plan where that is shorter: each kernel is
-    partitioned so that it ends earlier itself, and kernels that wait for it may then end later."""
+    partitioned so that it ends earlier itself, and kernels that wait for it may then end later.
+
+    Ours: where the coarse plan draws nearly all of the host's memory bandwidth, no kernel could end earlier for a
+    partition, and the second phase does without the devices in that memory. (In the paper, kernels that only read their
+    matrices are much faster on GPUs, and go there anyhow: Section 6.1.)"""
 
     options = Options("mkmd")
 
     def plan(self, problem: Problem) -> Plan:
         table = look_up(problem)
-        first = coarse(problem, table, in_priority(problem, table))
-        found = (
-            as_plan(problem, partition(problem, table, first), "mkmd", phase="fine"),
-            as_plan(problem, first, "mkmd", phase="coarse"),
-        )
-        return best_of(problem, found)
+        order = in_priority(problem, table)
+        first = coarse(problem, table, order)
+        found = [("coarse", first)]
+        if first.busy > PLANNING.nearly_all and (apart := off_the_host(problem, table)) is not None:
+            table = apart
+        found.insert(0, ("fine", partition(problem, table, first)))
+        least = PLANNING.nearly * min(timeline.makespan for _, timeline in found)
+        plans = [as_plan(problem, t, "mkmd", phase=name) for name, t in found if t.makespan <= least]
+        return best_of(problem, plans)

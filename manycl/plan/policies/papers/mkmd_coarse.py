@@ -123,6 +123,17 @@ def coarse(
     return timeline
 
 
+def off_the_host(problem: Problem, table: Table) -> Table | None:
+    """Return the table without the devices that compute in the host's memory, where all reads count again and again
+    (None: some nodes need these devices). Data moved to another memory serve the next kernel, too, but the first one
+    ends no earlier for that."""
+    devices = problem.machine.devices
+    places = [tuple(p for p in found if devices[p[0]].memory != HOST) for found in table.places]
+    if any(found and not left for found, left in zip(table.places, places, strict=True)):
+        return None
+    return table._replace(places=places)
+
+
 def as_plan(problem: Problem, timeline: Timeline, policy: str, **details: object) -> Plan:
     """Return the plan of a complete timeline."""
     return timeline.schedule().plan(problem, policy, **details)
