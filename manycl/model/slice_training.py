@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manycl.analysis.costs.features import CPU, GPU
+from manycl.analysis.costs.cost_function import CPU, GPU
 from manycl.errors import ManyclError
 from manycl.model.slices import ForestSlices, LinearSlices, Predictors, SliceModel, Tree, TreeNode
 

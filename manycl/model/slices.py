@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from manycl.analysis.costs.features import CPU, GPU, Features
+from manycl.analysis.costs.cost_function import CPU, GPU, Features
 from manycl.errors import ManyclError
 from manycl.units import LARGEST
 from manycl.utilities.kept import ENOUGH
@@ -45,7 +45,7 @@ class LinearSlices:
 
     def predict(self, logarithms: Sequence[float]) -> float:
         """Return the points of a slice, for a kernel's features
-        (:meth:`manycl.analysis.costs.features.Features.logarithms`)."""
+        (:meth:`manycl.analysis.costs.cost_function.Features.logarithms`)."""
         z = [(x - m) / s for x, m, s in zip(logarithms, self.means, self.scales, strict=False)]
         total = self.intercept + sum(w * x for w, x in zip(self.weights, z, strict=True))
         exponent = total * self.scales[-1] + self.means[-1]

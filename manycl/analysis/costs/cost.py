@@ -68,10 +68,9 @@ class Visits:
 
 
 class LaunchCost:
-    """The costs of one launch, from its summary.
-
-    ``contents``: the bytes of arrays that the kernel only reads, by argument; what only their elements decide is then
-    counted as it is, as far as that takes no more than to look at every work-item."""
+    """The costs of one launch, from its summary. ``contents``: the bytes of arrays that the kernel only reads, by
+    argument; what only their elements decide is then counted as it is, as far as that takes no more than to look at
+    every work-item."""
 
     def __init__(
         self, summary: KernelSummary, launch: KnownLaunch, contents: Mapping[int, Array] | None = None

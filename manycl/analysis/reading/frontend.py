@@ -64,11 +64,9 @@ def _parse(text: str, version: str) -> cindex.TranslationUnit:
 
 
 def load(source: str, path: str, folder: str | None, options: BuildOptions, *, everything: bool = False) -> Unit:
-    """Expand, parse and lower ``source``: of its functions the kernels and what they can reach, or ``everything``.
-
-    The language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and
-    2.0. Raises :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do).
-    """
+    """Expand, parse and lower ``source``: of its functions the kernels and what they can reach, or ``everything``. The
+    language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and 2.0. Raises
+    :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do)."""
     if options.version:
         return _load(source, path, folder, options, options.version, everything)
     first: SourceError | None = None
@@ -191,8 +189,7 @@ class _Lowering:
         )
 
     def reachable(self, definitions: dict[int, Any], variables: Iterable[Node]) -> dict[int, Function]:
-        """The kernels and all functions that they, or variables' blocks, mention, directly or not, in the order of the
-        source."""
+        """The kernels and all functions that they, or variables' blocks, reach, in the source's order."""
         found: dict[int, Function] = {}
         pending = [ref for ref, cursor in definitions.items() if self.is_kernel(cursor)]
         pending += [n.ref for variable in variables for n in variable.walk() if n.ref in definitions]

@@ -1,9 +1,6 @@
-"""Hazards: along which dimensions the work-groups of a launch may run apart, and why not otherwise.
-
-Groups may run anywhere and in any order if no two write different values to the same element and none reads what
-another writes. Both are proved on the relations of :mod:`manycl.analysis.regions.regions`, which contain everything
-that can happen.
-"""
+"""Hazards: along which dimensions the work-groups of a launch may run apart, and why not otherwise. Groups may run
+anywhere and in any order if no two write different values to the same element and none reads what another writes. Both
+are proved on the relations of :mod:`manycl.analysis.regions.regions`, which contain everything that can happen."""
 
 from __future__ import annotations
 
@@ -192,8 +189,7 @@ def _unfollowed(regions: Regions, dimension: int) -> Verdict:
 
 
 def _is_one_value(writes: Sequence[Relation]) -> bool:
-    """Whether all that is written to a memory is one integer, in elements that are the same or apart: it does not
-    matter who writes an element last."""
+    """Whether all that is written to a memory is one integer, in elements alike or apart: any may be written last."""
     found = set()
     for relation in writes:
         access = relation.access
@@ -244,8 +240,7 @@ def _independent(regions: Regions, dimension: int, writes: Sequence[Relation], r
 
 
 def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
-    """Whether all that is done to a memory goes through elements of an index array that all differ, and each group
-    reads its own of these."""
+    """Whether all accesses to a memory go through unlike elements of an index array, each group through its own."""
     found = [_through(regions, relation) for relation in (*writes, *reads)]
     if not all(found):
         return False

@@ -75,13 +75,10 @@ class SubKernel:
         first_group: Sequence[int],
         groups: Sequence[int],
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bytes, ...]]:
-        """The launch of ``groups`` work-groups from ``first_group`` on, per dimension, of the launch given by the
-        first three: its global size, its global offset and the bytes of each hidden argument. Its local size is
-        that of the whole launch.
-
-        A last group that the local size does not fill belongs to the range that ends with it. Raises ValueError for
-        sizes of different lengths and ranges that are empty or outside of the launch.
-        """
+        """The launch of ``groups`` work-groups from ``first_group`` on, per dimension: its global size, its global
+        offset and the bytes of each hidden argument. Its local size is that of the whole launch. A last group that the
+        local size does not fill belongs to the range that ends with it. Raises ValueError for sizes of different
+        lengths and ranges that are empty or outside of the launch."""
         counts = {len(global_size), len(local_size), len(global_offset), len(first_group), len(groups)}
         if len(counts) != 1 or not counts <= {1, 2, 3}:
             raise ValueError("the sizes of a launch have one to three dimensions, all the same number")
@@ -275,8 +272,7 @@ class _Plan:
 
     def text(self, root: Function | None = None, moved: Sequence[int] = (), is_guarded: bool = False) -> str:
         """The program with all edits made, the definitions of the queries' replacements in front. The arguments
-        ``moved`` of kernel ``root`` are windows; if it ``is_guarded``, it does nothing unless a hidden integer is
-        set."""
+        ``moved`` of kernel ``root`` are windows; it ``is_guarded``: it does nothing unless a hidden integer is set."""
         prefix = unused_prefix(self.unit.text)
         edits: list[tuple[int, int, str]] = []
         queries: set[str] = set()

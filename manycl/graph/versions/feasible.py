@@ -17,8 +17,7 @@ from manycl.machine import Device
 
 
 def beyond(launch: Launch, device: Device, chosen: Version | None = None) -> str:
-    """Return what a launch, or one of its versions, needs that a device does not have, in words; empty: nothing, or
-    that depends on the version."""
+    """Return what a launch or a version needs that a device does not have, in words; empty: nothing, or by version."""
     if launch.versions and chosen is None:
         return ""
     task = chosen or launch

@@ -8,8 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from manycl.analysis.costs.cost import Work
-from manycl.analysis.costs.cost_function import Term, cost_function
-from manycl.analysis.costs.features import COMPARISONS, COMPUTE, MEMORY, Features, launch_features, static_features
+from manycl.analysis.costs.cost_function import (
+    COMPARISONS,
+    COMPUTE,
+    MEMORY,
+    Features,
+    Term,
+    cost_function,
+    launch_features,
+    static_features,
+)
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.summary import KernelSummary
 from manycl.analysis.symbolic import expr as x

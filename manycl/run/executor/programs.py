@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from manycl.analysis.facts import ProgramFacts
-from manycl.analysis.reading.included import included
+from manycl.analysis.reading.options import included
 from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError, Program, Source
 from manycl.errors import Diagnostic, SourceError, anew
 from manycl.graph.graph import Launch, LocalArg, Version

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import ProgramFacts, parse_program
-from manycl.analysis.reading.included import included
-from manycl.analysis.reading.options import are_own
+from manycl.analysis.reading.options import are_own, included
 from manycl.api import program as api
 from manycl.drivers.opencl.real import cl, compiled
 from manycl.errors import RECURSION, ManyclError, OptionError

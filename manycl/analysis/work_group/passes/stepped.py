@@ -18,8 +18,7 @@ _STEPS = {
     "int": ("int", "short", "char", "uchar", "ushort"),
     "long": ("long", "int", "short", "char", "uchar", "ushort"),
 }
-"""By the type of a variable, those of steps that are added to it as they are. Sums that overflow are undefined, so they
-may be computed in 64 bits."""
+"""By a variable's type, those of steps added to it as they are: sums may be in 64 bits, as overflows are undefined."""
 
 
 @dataclass(frozen=True, slots=True)
