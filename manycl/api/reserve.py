@@ -12,8 +12,7 @@ from manycl import flags
 from manycl.drivers.choice import chosen_devices
 from manycl.errors import ManyclError
 from manycl.reservations.hold import Hold, Request
-from manycl.reservations.identity import for_children
-from manycl.reservations.records import Reservation
+from manycl.reservations.records import Reservation, for_children
 
 _LONGEST = 200  # characters of a command line
 

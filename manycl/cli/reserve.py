@@ -18,8 +18,7 @@ from manycl.cli import completers
 from manycl.cli.completers import completed
 from manycl.errors import ManyclError
 from manycl.reservations.hold import Hold
-from manycl.reservations.identity import for_children
-from manycl.reservations.records import Reservation
+from manycl.reservations.records import Reservation, for_children
 
 HELP = "keep a device from all other processes of this user, while a command runs or for some time"
 _EPILOG = """\

@@ -46,9 +46,8 @@ class TransferModel:
         return self._links.get((source, target), DEFAULT_LINK)
 
     def rates(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
-        """Return the bytes per second of each of several transfers at the same time, every one over one link of its own
-        memories (two of the same ends share their link). ``most``: what each carries at most by itself (empty: all
-        that its link does)."""
+        """Return the bytes per second of each of several transfers at the same time, each over its memories' link (two
+        of the same ends share it). ``most``: what each carries at most by itself (empty: all of its link)."""
         room: dict[object, float] = {}
         users: dict[object, list[int]] = {}
         for index, (source, target) in enumerate(ends):
@@ -71,8 +70,7 @@ class TransferModel:
         return rates
 
     def slowdowns(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
-        """Return how many times longer than alone each of several transfers at the same time takes; ``ends`` and
-        ``most`` as for :meth:`rates`."""
+        """Return how many times longer than alone each of several transfers takes; arguments as of :meth:`rates`."""
         together = self.rates(ends, most)
         return [self.rates([e], most[i : i + 1])[0] / together[i] for i, e in enumerate(ends)]
 

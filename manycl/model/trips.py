@@ -178,8 +178,7 @@ def _scalars(kernel: KernelFacts, e: Expr) -> tuple[tuple[str, int, str], ...]:
 def _sizes_and_ids(
     size: tuple[int, ...], local: tuple[int, ...] | None, offset: tuple[int, ...] | None
 ) -> dict[str, float]:
-    """Return the launch's own variables, by the analysis' names; work-groups of one item where the driver chooses
-    them."""
+    """Return the launch's own variables, by the analysis' names; groups of one item where the driver chooses them."""
     at: dict[str, float] = {}
     for d in range(3):
         items = size[d] if d < len(size) else 1

@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from manycl.errors import ManyclError
-from manycl.reservations.identity import closed_in_children, process
-from manycl.reservations.records import UNFINISHED, Reservation, locked, parse_message
+from manycl.reservations.records import UNFINISHED, Reservation, closed_in_children, locked, parse_message, process
 from manycl.utilities.runtime_folder import existing
 
 ENDING = ".listener"
@@ -61,8 +60,7 @@ class Ear:
         return self._socket.fileno()
 
     def heard(self) -> list[int] | None:
-        """The descriptors that came with all that was sent since the last time, which are the caller's to close; None
-        if nothing was sent."""
+        """The descriptors, which the caller closes, that came with what was sent since the last time, or None."""
         found: list[int] = []
         is_any = False
         self.told = []

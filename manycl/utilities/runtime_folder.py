@@ -53,8 +53,7 @@ def runtime_folder() -> Path:
 
 
 def lasting_folder(kind: str) -> Path:
-    """Where the user's ``cache`` or ``data`` are: below the runtime folder for a user without a home. Raises as
-    :func:`runtime_folder` does."""
+    """Where the user's ``cache`` or ``data`` are; without a home, and errors, as of :func:`runtime_folder`."""
     import platformdirs
 
     try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from manycl.drivers.serve.place import ServicePlace, is_own
 from manycl.drivers.serve.pool import ProcessPool, ServedProcess
 from manycl.drivers.worker import messages as m
-from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.messages import Channel
 from manycl.utilities.logs import logger
 
 log = logger(__name__)

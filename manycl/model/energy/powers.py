@@ -23,9 +23,8 @@ JOULES = "joules"
 
 
 class Usage(NamedTuple):
-    """The use of a machine by a run, on which its joules depend: ``seconds`` from its begin to its end; ``busy``:
-    seconds in which a device (its name) computed a kernel (its name); ``moved``: bytes from one memory to another one
-    (their names)."""
+    """The use of a machine by a run, on which its joules depend: ``seconds`` of the run; ``busy``: seconds in which a
+    device (its name) computed a kernel (its name); ``moved``: bytes from one memory to another (names)."""
 
     seconds: float
     busy: Mapping[tuple[str, str], float]

@@ -26,8 +26,7 @@ from manycl import flags
 from manycl.drivers.driver import Holdable
 from manycl.errors import ManyclError
 from manycl.reservations.ear import Ear, sweep
-from manycl.reservations.identity import process, under
-from manycl.reservations.records import Reservation, Resources, held_by_others, in_force, unexpired
+from manycl.reservations.records import Reservation, Resources, held_by_others, in_force, process, under, unexpired
 from manycl.reservations.register import LOOK_AGAIN, reservations
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves
 from manycl.utilities.logs import logger

@@ -13,11 +13,9 @@ from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Device, DeviceIndex, Machine
-from manycl.model.history.history import History, KernelKey, Shape, identity, kernel_key, share_key, text_of
-from manycl.model.history.imbalance import Imbalances
-from manycl.model.history.learning import learn
+from manycl.model.history.history import History, Imbalances, KernelKey, Shape, identity, kernel_key, share_key, text_of
+from manycl.model.history.learning import ObservedLinks, learn
 from manycl.model.history.measured import Measurements, on_machine, together
-from manycl.model.history.observed import ObservedLinks
 from manycl.model.history.store import Store
 from manycl.model.occupancy import LaunchRange
 from manycl.model.work import work_of

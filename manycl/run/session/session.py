@@ -13,7 +13,7 @@ from math import inf
 from typing import cast
 
 from manycl import flags
-from manycl.drivers.serve.opener import opener
+from manycl.drivers.choice import opener
 from manycl.drivers.survey import is_forked
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
