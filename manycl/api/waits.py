@@ -6,8 +6,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING
 
 from manycl.api.events import Event, MoveEvent
-from manycl.api.recording import underway
-from manycl.api.run_trace import RunTrace, showable
+from manycl.api.recording import RunTrace, showable, underway
 from manycl.api.running import RunningQueue
 from manycl.drivers.driver import Bytes
 from manycl.errors import ManyclError

@@ -85,8 +85,7 @@ def _parent(device: Any) -> Any:
 
 
 class OneDevice:
-    """A real device, its context and its queue; both are made when they are first needed. Who gives it commands holds
-    the ``lock``."""
+    """A real device; its context and queue are made when first needed. Who gives it commands holds the ``lock``."""
 
     def __init__(self, device: Any) -> None:
         self.device = device

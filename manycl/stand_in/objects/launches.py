@@ -24,6 +24,8 @@ _ROUTINE = "clEnqueueNDRangeKernel"
 _KIND = compiled.command_type.NDRANGE_KERNEL
 _LOCAL = LocalMemory, compiled.LocalMemory
 Sizes = tuple[int, ...]
+NDRange = tuple[Sizes, Sizes | None, Sizes | None]
+"""Global and local size, and offset."""
 
 
 def enqueue_nd_range_kernel(
@@ -83,7 +85,7 @@ def _again(queue: CommandQueue, kernel: Kernel, size: Any, local: Any) -> Event 
         return None
 
 
-def ndrange(size: Any, local: Any, offset: Any, g_times_l: bool) -> tuple[Sizes, Sizes | None, Sizes | None]:
+def ndrange(size: Any, local: Any, offset: Any, g_times_l: bool) -> NDRange:
     """Sizes as tuples, as PyOpenCL takes them: with ``g_times_l`` the global size, and the offset, are counted in
     work-groups, and what has less dimensions is filled up."""
     routine = "enqueue_nd_range_kernel"
@@ -107,23 +109,12 @@ def ndrange(size: Any, local: Any, offset: Any, g_times_l: bool) -> tuple[Sizes,
 
 
 def _whole(
-    queue: CommandQueue,
-    kernel: Kernel,
-    sizes: tuple[Sizes, Sizes | None, Sizes | None],
-    given: Sequence[Any],
-    wait_for: Any,
-    reason: str,
+    queue: CommandQueue, kernel: Kernel, sizes: NDRange, given: Sequence[Any], wait_for: Any, reason: str
 ) -> Event:
     return submit(queue, _KIND, wait_for, lambda: _run_whole(queue, kernel, sizes, given, reason))
 
 
-def _run_whole(
-    queue: CommandQueue,
-    kernel: Kernel,
-    sizes: tuple[Sizes, Sizes | None, Sizes | None],
-    given: Sequence[Any],
-    reason: str,
-) -> None:
+def _run_whole(queue: CommandQueue, kernel: Kernel, sizes: NDRange, given: Sequence[Any], reason: str) -> None:
     """On the best real device, when all that was enqueued before has ended; wait for it. Raises RuntimeError where it
     has not so much local memory as a work-group needs, which drivers need not look at."""
     from manycl.stand_in.objects.kernels import real_value, set_real

@@ -1,9 +1,6 @@
 """Programs: read by manycl's analysis, and built by the best real device, whose compiler's words are the program's.
-
 What the analysis cannot read, or has no source, is run on that device alone. What it reads, and native devices can
-compile, is built for that device when it is asked for something that nobody else knows: building takes it longer than
-reading.
-"""
+compile, is built for that device when it is asked for what nobody else knows: building takes longer."""
 
 from __future__ import annotations
 
