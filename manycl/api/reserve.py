@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 
 from manycl import flags
 from manycl.drivers.choice import chosen_devices
@@ -33,9 +32,7 @@ class Reserved:
         self._hold = hold
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     def end(self) -> None:

@@ -97,8 +97,7 @@ class WaitingQueue(RunningQueue):
 
     @property
     def is_caught_up(self) -> bool:
-        """True if nothing is under way: all that was enqueued is one device's and has been waited for, and the batch
-        goes on."""
+        """True if nothing is under way: all that was enqueued is one device's and waited for, and the batch goes on."""
         with self.lock:
             enqueued = self.enqueued
             stream = enqueued.stream

@@ -25,8 +25,7 @@ _REMOVE = getattr(mmap, "MADV_REMOVE", None)
 
 
 class Arena:
-    """One such file. ``descriptor``: of it; ``nbytes``: its size, ``used``: what arrays have of it. Threads may share
-    it."""
+    """One such file. ``descriptor``: of it; ``nbytes``: its size, ``used``: what arrays have of it. For all threads."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -42,8 +41,7 @@ class Arena:
         self._process = os.getpid()
 
     def take(self, nbytes: int) -> Bytes:
-        """Uninitialised memory that starts on a page; it comes back when nobody looks at it any more. Raises
-        MemoryError."""
+        """Uninitialised memory that starts on a page; it comes back when nobody looks at it. Raises MemoryError."""
         size = max(-(-nbytes // _PAGE) * _PAGE, _PAGE)
         with self._lock:
             while self._given_back:

@@ -1,5 +1,4 @@
-"""A plan: which device runs which node in which queue, and when. Plain data: saved, loaded, drawn, verified, simulated,
-executed."""
+"""A plan: which device runs which node in which queue, and when. Plain data: saved, drawn, verified, executed."""
 
 from __future__ import annotations
 

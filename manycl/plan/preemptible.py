@@ -23,8 +23,7 @@ from manycl.plan.split import AnalysedSplits, as_ranges
 from manycl.plan.tuning import PLANNING
 
 FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
-"""Seconds after which a demanded device is to be free, by its kind, and for other kinds: the most work that it has at a
-time."""
+"""Seconds after which a demanded device is to be free, by its kind, and for other kinds: its most work at a time."""
 LONG = 2.0
 """Launches that take longer than this many times that are run in packets."""
 PACKETS_AHEAD, BESIDE = 2, 3
@@ -64,8 +63,7 @@ def longest_packet(problem: Problem, device: DeviceIndex) -> float:
 
 
 def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) -> float:
-    """Return the least work-groups of a packet on a device, where the launch has ``groups``: fewer would leave compute
-    units idle."""
+    """Return the least work-groups of a packet on a device, the launch having ``groups``: fewer leave units idle."""
     found, launch = problem.machine.devices[device], problem.graph.nodes[node]
     if found.kind == "cpu" or not isinstance(launch, Launch):
         return 1.0

@@ -1,8 +1,6 @@
-"""Splitting: how the launches of a graph may be divided, derived from their analysis.
-
-The slices are for predictions: intervals of bytes that move evenly with the groups, as far as a launch's regions are
-like that. What a run really moves follows the regions themselves (``run/lowering/lower.py``).
-"""
+"""Splitting: how the launches of a graph may be divided, derived from their analysis. The slices are for predictions:
+intervals of bytes that move evenly with the groups, as far as a launch's regions are like that. What a run really moves
+follows the regions themselves (``run/lowering/lower.py``)."""
 
 from __future__ import annotations
 
@@ -210,8 +208,7 @@ def _alone(launch: Launch, sizes: Mapping[BufferKey, int], is_worth: Callable[[_
 
 
 def _unlike(divisions: Sequence[Division], split: Split) -> str:
-    """Return why versions that are divided like this cannot do ranges of one launch; empty: they can, as far as some
-    ranges tell."""
+    """Return why versions that are divided like this cannot do ranges of a launch; empty: they can, by some ranges."""
     counts = {division.groups for division in divisions}
     if len(counts) > 1:
         return f"its versions have different numbers of work-groups ({', '.join(map(str, sorted(counts)))})"

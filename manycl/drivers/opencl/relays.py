@@ -36,8 +36,7 @@ class Relay:
         self._lock = Lock()
         self._next = 0
         self._taken: deque[tuple[int, int, cl.Event]] = deque()
-        """What is on its way, or was: the first byte, the end, and the write, in the order of the places from the next
-        one on."""
+        """What is on its way, or was: first byte, end, and write, in the order of places from the next one on."""
         self._kept: deque[cl.Event] = deque()
         """The events of commands: PyOpenCL waits for one that is dropped before its end, and lets no thread run then,
         also not one for which the command waits."""
@@ -52,8 +51,7 @@ class Relay:
         after: tuple[Sequence[cl.Event], Sequence[cl.Event]],
     ) -> list[cl.Event]:
         """Enqueue the copy of rows of a buffer: reads in the queue ``leaving``, which is flushed, and writes in the
-        queue ``coming``. ``after``: what the reads, and what the writes wait for. Return the first read and the
-        writes."""
+        queue ``coming``. ``after``: what the reads, and what the writes wait for. Return first read and writes."""
         first, writes = list[cl.Event](), list[cl.Event]()
         with self._lock:
             kept = self._kept

@@ -63,10 +63,8 @@ class Setting:
 
 
 def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
-    """Return the problem in the form for policies with insertion. ``contention``: the value of their option.
-
-    Raises PolicyError for a partial schedule that is not consistent.
-    """
+    """Return the problem in the form for policies with insertion. ``contention``: the value of their option. Raises
+    PolicyError for a partial schedule that is not consistent."""
     if contention == "no" and any(a.dimension is not WHOLE for a in problem.fixed):
         raise PolicyError(
             f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"

@@ -1,8 +1,6 @@
-"""PySchedCL's assignment of a task component's kernels to command queues (``setup_cq`` of Algorithm 1).
-
-The structure <Q, E_Q> of its Definition 4, the copies in each queue and the pairs of commands that wait for each other,
-is the engine's: only its coherence directory knows where contents are valid.
-"""
+"""PySchedCL's assignment of a task component's kernels to command queues (``setup_cq`` of Algorithm 1). The structure
+<Q, E_Q> of its Definition 4, the copies in each queue and the pairs of commands that wait for each other, is the
+engine's: only its coherence directory knows where contents are valid."""
 
 from __future__ import annotations
 

@@ -92,8 +92,7 @@ class PacketEmitter(Emitter):
         return before
 
     def _remember(self, chunks: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
-        """Store the state of pieces as it is without some chunks. ``read_on``: the transfers that still read what they
-        are to write."""
+        """Store the state of pieces as it is without some chunks. ``read_on``: transfers that read what they write."""
         masks, made, writers, tasks = self.masks, self._made, self._writers, self._graph.nodes
         found = self._without[chunks[0]] = []
         for chunk in chunks:
@@ -116,8 +115,7 @@ class PacketEmitter(Emitter):
         return is_near and (maker is None or is_heard(maker))
 
     def bring_ahead(self, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
-        """Emit uploads of pieces to a device, after all uploads for what it was given. Return their tokens, which are
-        reported."""
+        """Emit uploads of pieces to a device, after all uploads for what it was given. Return the reported tokens."""
         tokens, memory = [], self._memory[device]
         for key in keys:
             tokens.append(self._bring_up(key, memory, device, TransferQueue.AHEAD, is_told=True))

@@ -107,8 +107,7 @@ class Buffers:
 
     def host(self, key: BufferKey, low: int = 0, nbytes: int | None = None) -> Bytes:
         """Return ``nbytes`` bytes (None: all) of the host's copy from ``low`` on, brought up to date, for reading. No
-        other bytes are transferred. Of a part they are to be read before anything runs. Undefined contents stay as they
-        lie in memory."""
+        other bytes are transferred. Of a part they are to be read before anything runs. Undefined contents stay."""
         self.devices.check_open()
         return self._host(key, low, nbytes)
 
@@ -174,8 +173,7 @@ class Buffers:
             directory.gathered(key)
 
     def _fetch(self, key: BufferKey, parts: Sequence[ValidRegion], result: End | None = None) -> None:
-        """Copy regions of a buffer (NOTHING: all of it), each from one of its memories, to the host's copy or to a
-        result."""
+        """Copy regions of a buffer (NOTHING: all of it), each from a memory, to the host's copy or a result."""
         began = perf_counter()
         try:
             found = [((mask & -mask).bit_length() - 1, region) for region, mask in parts]
@@ -223,8 +221,7 @@ class Buffers:
 
     def copy_in(self, key: BufferKey, data: Bytes) -> None:
         """Make a copy of the caller's bytes the contents. Of large arrays, whose contents have ended in the same
-        devices' memories again and again, these get the copy at once, and the host none: it copies slower than links
-        do."""
+        devices' memories again and again, these get the copy at once, and the host none: it is slower than links."""
         pages = None if self._is_all_on_host else self._memory.locks.callers(data)
         if pages is not None:
             if pages.latest is not None:

@@ -32,8 +32,7 @@ class Fallback(NamedTuple):
 
 class Trial(NamedTuple):
     """A run that a policy plans for a graph which may have run before. ``fallback``: the fastest plan so far (None:
-    none); ``rival``: as in :class:`manycl.plan.problem.Problem`; ``ahead``: the policy's plan, if it was made before
-    the run."""
+    none); ``rival``: as in :class:`manycl.plan.problem.Problem`; ``ahead``: the policy's plan, if made before."""
 
     fallback: Fallback | None = None
     rival: bool = False

@@ -109,9 +109,7 @@ class BackgroundAnalysis:
             return foresee(plan) if foresee is not None else plan
 
         asked = replace(
-            problem,
-            estimates=_Asking(problem.estimates, self._ask),
-            foresee=foreseen if foresee is not None else None,
+            problem, estimates=_Asking(problem.estimates, self._ask), foresee=foreseen if foresee is not None else None
         )
 
         def work() -> None:
@@ -152,8 +150,7 @@ class BackgroundAnalysis:
         self._worker.submit(work_in_turns)
 
     def close(self) -> None:
-        """Let the thread end soon: nobody wants what it has begun, and other sessions' threads would share Python's
-        lock with it."""
+        """Let the thread end soon: nobody wants what it has begun, and others would share Python's lock with it."""
         self._is_closed = True
         if self._worker is not None:
             self._worker.release()

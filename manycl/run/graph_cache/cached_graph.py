@@ -1,9 +1,6 @@
 """A cached graph runs again and again: it is planned a few times, then the plan that ran fastest is kept, and its
-commands are played.
-
-A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recognises are others
-(:mod:`manycl.run.graph_cache.recurring_graph`).
-"""
+commands are played. A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recognises are others
+(:mod:`manycl.run.graph_cache.recurring_graph`)."""
 
 from __future__ import annotations
 

@@ -306,8 +306,7 @@ class Drafting(MergeSteps):
     def _ranges(
         self, cut: DividedNode, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]
     ) -> list[RangeTask]:
-        """Return the ranges as tasks, each with the buffers (``partial``) that it works on in its memory instead of the
-        launch's."""
+        """Return the ranges as tasks, each with the buffers (``partial``) in its memory instead of the launch's."""
         drafts = []
         merged = {k for other in partial.values() for k in other}  # whole buffers only, to be merged
         for division, a, access, memory in zip(cut.divisions, cut.ranges, cut.found, cut.memories, strict=True):

@@ -32,8 +32,7 @@ NOWHERE: frozenset[DeviceIndex] = frozenset()
 @dataclass(frozen=True)
 class CheckpointPolicy:
     """The checkpoint policy of a run. ``mortal``: the devices that may be lost. ``undone``: the steps before which what
-    they write is copied, if they run on one of these and in the host's memory. ``seconds``: the predicted seconds of
-    steps."""
+    they write is copied, if they run on one of these and in the host's memory. ``seconds``: of steps, predicted."""
 
     mortal: frozenset[DeviceIndex] = NOWHERE
     undone: frozenset[int] = frozenset()
@@ -61,8 +60,7 @@ def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Colle
 def _undone(
     problem: Problem, lowered: Lowered, steps: Sequence[Assignment], mortal: frozenset[DeviceIndex]
 ) -> frozenset[int]:
-    """Return the steps for which an undo copy is made: for each device, those with the most time for the cost of a
-    copy."""
+    """Return the steps for which an undo copy is made: by device, those with the most time for a copy's cost."""
     graph, devices, found = lowered.graph, problem.machine.devices, set[int]()
     busy = [0.0] * len(devices)
     for a in steps:
@@ -131,8 +129,7 @@ class Checkpoints:
         return list(costs)
 
     def saves(self, cost: float) -> bool:
-        """Return whether the host's contents of a piece at the run's beginning are kept (``cost``: seconds for
-        that)."""
+        """Return whether the host's contents of a piece at the run's beginning are kept (``cost``: seconds)."""
         if self._saved + cost > KEEPING * self._total:
             return False
         self._saved += cost

@@ -12,18 +12,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.run.commands.backend import (
-    FIRST,
-    Command,
-    Copy,
-    Evict,
-    Failed,
-    HostCall,
-    Lane,
-    Run,
-    lane_of,
-    nodes_of,
-)
+from manycl.run.commands.backend import FIRST, Command, Copy, Evict, Failed, HostCall, Lane, Run, lane_of, nodes_of
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.coherence import places
 from manycl.run.lowering.steps import Lowered
@@ -150,8 +139,7 @@ class CommandHistory:
 
 
 def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
-    """Return, by piece, the steps that write it, in their order; steps that write it at the same time form one
-    group."""
+    """Return, by piece, the steps that write it, in their order; those that write it together form one group."""
     graph = lowered.graph
     found: dict[BufferKey, list[set[int]]] = {}
     launches: dict[BufferKey, int | None] = {}  # by piece, the launch whose steps are its last joint writers

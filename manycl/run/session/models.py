@@ -96,8 +96,7 @@ class Models:
         self.history = History()
 
     def learn(self, machine: Machine) -> bool:
-        """Add the measurements of runs since the last call to the history; True if some are of the machine's links and
-        host."""
+        """Add the measurements of runs since the last call to the history; True if some are of links and host."""
         is_of_links, self._has_news = self._has_news, False
         while self.unlearned:
             try:

@@ -1,8 +1,6 @@
-"""``mkmd``: MKMD's two phases; after the coarse one, kernels are split into the time slots that it left.
-
-J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Sections
-5.3 and 5.4, Algorithms 1 and 2. Line 14 of Algorithm 2 is read as the text has it: the candidate that ends earliest.
-"""
+"""``mkmd``: MKMD's two phases; after the coarse one, kernels are split into the time slots that it left. J. Lee, M.
+Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Sections 5.3 and
+5.4, Algorithms 1 and 2. Line 14 of Algorithm 2 is read as the text has it: the candidate that ends earliest."""
 
 from __future__ import annotations
 
@@ -62,12 +60,10 @@ def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]
 
 
 def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Turn]) -> None:
-    """Place the kernel on its device as early as it can be, then in ranges if that is earlier (lines 4 to 15).
-
-    A slot is available where none of the rivals would run. These are where the adjusted schedule has them: on their
-    devices, as early as this kernel and those before it allow. (Their places in the coarse timeline are out of date as
-    soon as anything before them has ended earlier.)
-    """
+    """Place the kernel on its device as early as it can be, then in ranges if that is earlier (lines 4 to 15). A slot
+    is available where none of the rivals would run. These are where the adjusted schedule has them: on their devices,
+    as early as this kernel and those before it allow. (Their places in the coarse timeline are out of date as soon as
+    anything before them has ended earlier.)"""
     node, home = turn.node, turn.home
     whole = _whole(timeline, table, turn)
     if whole is None:
@@ -134,11 +130,9 @@ def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Tur
 
 def nearest(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit, count: int) -> list[Reach]:
     """Return what the kernel's device can do of it, and of the other places (device, and most groups at once) the
-    ``count`` - 1 in which an equal share would end first.
-
-    Every device that a kernel is divided among needs bytes of all that those before it were divided among, so transfers
-    grow with the square of the count. Where other kernels could run meanwhile, more devices gain less than these cost.
-    """
+    ``count`` - 1 in which an equal share would end first. Every device that a kernel is divided among needs bytes of
+    all that those before it were divided among, so transfers grow with the square of the count. Where other kernels
+    could run meanwhile, more devices gain less than these cost."""
     node, home = whole.node, whole.device
     groups = timeline.problem.splits[node].groups
     share = max(1, groups // count)
@@ -182,11 +176,9 @@ def available(timeline: Timeline, reaches: Sequence[Reach], whole: Fit) -> list[
 
 
 def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
-    """Return the numbers of groups by slot, from all in the last one on by hill climbing (Algorithm 2).
-
-    A slot with one step more ends later than it did, so the kernel then ends with that slot or with the last of the
-    others; the best candidate is the one whose own slot ends first.
-    """
+    """Return the numbers of groups by slot, from all in the last one on by hill climbing (Algorithm 2). A slot with one
+    step more ends later than it did, so the kernel then ends with that slot or with the last of the others; the best
+    candidate is the one whose own slot ends first."""
     groups = problem.splits[node].groups
     step = max(1, groups // PLANNING.steps)
     shares = [0] * len(slots)
