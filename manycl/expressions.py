@@ -1,9 +1,7 @@
-"""Arithmetic over symbolic parameters: parsed by Python's own parser, evaluated by a whitelist interpreter.
-
-Nothing is ever handed to ``eval``. Numbers are Python's integers and floats; results and intermediate values
-are bounded, so that no expression can use much time or memory. ``/`` between integers must come out whole,
-except in PySchedCL's files, where it is Python 2's floor division (``pyschedcl=True``).
-"""
+"""Arithmetic over symbolic parameters: parsed by Python's own parser, evaluated by a whitelist interpreter. Nothing is
+ever handed to ``eval``. Numbers are Python's integers and floats; results and intermediate values are bounded, so that
+no expression can use much time or memory. ``/`` between integers must come out whole, except in PySchedCL's files,
+where it is Python 2's floor division (``pyschedcl=True``)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Parametric launches: launches of a kernel that differ in integer scalars only, known together.
-
-Loops launch a kernel slice by slice, or step by step. The kernel is followed once with variables for such scalars, its
-parameters, between bounds within which it never has to be guessed what it does. That summary with values put in is the
-launch's own; what isl proves of it holds for all values.
-"""
+"""Parametric launches: launches of a kernel that differ in integer scalars only, known together. Loops launch a kernel
+slice by slice, or step by step. The kernel is followed once with variables for such scalars, its parameters, between
+bounds within which it never has to be guessed what it does. That summary with values put in is the launch's own; what
+isl proves of it holds for all values."""
 
 from __future__ import annotations
 

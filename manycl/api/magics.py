@@ -1,9 +1,7 @@
-"""``%load_ext manycl``: magic commands for OpenCL C in IPython and Jupyter.
-
-``%%cl [-o OPTIONS]`` compiles a cell, and its kernels become names of the notebook, as ``%%cl_kernel`` of PyOpenCL's
-extension has it; ``%cl_load FILE [-o OPTIONS]`` does so for a file, and with ``-e`` puts the file into the next cell
-instead. Nothing of IPython's has to be imported for what the shell does here.
-"""
+"""``%load_ext manycl``: magic commands for OpenCL C in IPython and Jupyter. ``%%cl [-o OPTIONS]`` compiles a cell, and
+its kernels become names of the notebook, as ``%%cl_kernel`` of PyOpenCL's extension has it; ``%cl_load FILE [-o
+OPTIONS]`` does so for a file, and with ``-e`` puts the file into the next cell instead. Nothing of IPython's has to be
+imported for what the shell does here."""
 
 from __future__ import annotations
 

@@ -100,14 +100,11 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Application:
-    """A graph with everything that running it needs.
-
-    ``contents`` has every buffer of the graph. ``queues``: command queues per device, by device kind or name.
-    ``goals``: what policies plan for, as their options (``objective``, ``deadline``). ``reference``: a Python file
-    and a function in it, called with a dictionary of the arrays with initial contents (by buffer name) that returns
-    a dictionary of outputs; ``tolerance`` is the relative error allowed against it. ``iterate``: how the graph is
-    repeated (None: it runs once).
-    """
+    """A graph with everything that running it needs. ``contents`` has every buffer of the graph. ``queues``: command
+    queues per device, by device kind or name. ``goals``: what policies plan for, as their options (``objective``,
+    ``deadline``). ``reference``: a Python file and a function in it, called with a dictionary of the arrays with
+    initial contents (by buffer name) that returns a dictionary of outputs; ``tolerance`` is the relative error allowed
+    against it. ``iterate``: how the graph is repeated (None: it runs once)."""
 
     name: str
     graph: Graph

@@ -1,9 +1,7 @@
-"""Measuring what the models of an application's kernels lack: every kernel on every device, at several sizes.
-
-Sizes are varied by the application's own symbols: those whose value changes some kernel's NDRange are halved, quartered
-and so on, all together and one by one, as far as the application loads with them. Every launch runs three times on each
-device that may run it, unless it has been measured there before; what is learned goes to the store.
-"""
+"""Measuring what the models of an application's kernels lack: every kernel on every device, at several sizes. Sizes are
+varied by the application's own symbols: those whose value changes some kernel's NDRange are halved, quartered and so
+on, all together and one by one, as far as the application loads with them. Every launch runs three times on each device
+that may run it, unless it has been measured there before; what is learned goes to the store."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Memory of this process that worker processes have, too: what either writes, the other one sees.
-
-It is one file without a name, of which each process has a mapping; it goes with the last of them, however they end. It
-is as large as the machine's memory, and only what is used of it takes any. A process that was forked has the *same*
-memory, not a copy of it.
-"""
+"""Memory of this process that worker processes have, too: what either writes, the other one sees. It is one file
+without a name, of which each process has a mapping; it goes with the last of them, however they end. It is as large as
+the machine's memory, and only what is used of it takes any. A process that was forked has the *same* memory, not a copy
+of it."""
 
 from __future__ import annotations
 

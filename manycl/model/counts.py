@@ -1,9 +1,7 @@
-"""Counted work of launches: operations by kind and bytes, as the analysis finds them for the launch itself.
-
-Counting takes one to three milliseconds a launch, so only so many launches of a graph are counted. Others of the same
-kernel get the counts of the one that is nearest in T f, in proportion, and say so. Where the analysis cannot tell
-(``Work.operations`` is empty), ``Work.reason`` says why.
-"""
+"""Counted work of launches: operations by kind and bytes, as the analysis finds them for the launch itself. Counting
+takes one to three milliseconds a launch, so only so many launches of a graph are counted. Others of the same kernel get
+the counts of the one that is nearest in T f, in proportion, and say so. Where the analysis cannot tell
+(``Work.operations`` is empty), ``Work.reason`` says why."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Transfer times: latency and bandwidth per link and direction, and how transfers at the same time slow each other down
-(MKMD, Section 5.2, Eq. 6: the time at full bandwidth times full over available bandwidth).
-
-Available is what a fair sharing leaves: rates rise alike until a link, or the most that a memory can send or receive,
-is full (max-min fairness; progressive filling, Bertsekas and Gallager, *Data Networks*, 1992, Section 6.5).
-"""
+(MKMD, Section 5.2, Eq. 6: the time at full bandwidth times full over available bandwidth). Available is what a fair
+sharing leaves: rates rise alike until a link, or the most that a memory can send or receive, is full (max-min fairness;
+progressive filling, Bertsekas and Gallager, *Data Networks*, 1992, Section 6.5)."""
 
 from __future__ import annotations
 

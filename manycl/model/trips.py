@@ -1,9 +1,7 @@
 """MKMD's f of a launch: the analysis finds it in symbols once a kernel (:mod:`manycl.analysis.costs.cost_function`);
-here it is evaluated for launches, in microseconds.
-
-Where f differs between work-items, the ids have their mean values: exact where f is linear in them. Trips that only the
-data decide count once, and so does anything that cannot be analysed.
-"""
+here it is evaluated for launches, in microseconds. Where f differs between work-items, the ids have their mean values:
+exact where f is linear in them. Trips that only the data decide count once, and so does anything that cannot be
+analysed."""
 
 from __future__ import annotations
 

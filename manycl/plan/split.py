@@ -83,13 +83,11 @@ class AnalysedSplits(Mapping[int, "Split"]):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split: a launch of ``groups`` work-groups along ``dimension`` may be divided there.
-
-    ``slices[key]`` is the part of a buffer that a range touches; every range touches all of the other buffers.
-    ``merge``: how partial results of several memories become one. Where it is not NONE, they move to one device, which
-    takes ``merge_seconds[device]`` for each other memory (empty: estimated from bytes and bandwidth); all that the
-    launch writes is in its memory alone then.
-    """
+    """A split: a launch of ``groups`` work-groups along ``dimension`` may be divided there. ``slices[key]`` is the part
+    of a buffer that a range touches; every range touches all of the other buffers. ``merge``: how partial results of
+    several memories become one. Where it is not NONE, they move to one device, which takes ``merge_seconds[device]``
+    for each other memory (empty: estimated from bytes and bandwidth); all that the launch writes is in its memory alone
+    then."""
 
     dimension: int
     groups: int

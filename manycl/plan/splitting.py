@@ -43,13 +43,11 @@ PROMISES.others = DiskCache("promises", 1 << 20, ("manycl/graph/reduction.py",))
 
 
 class Splits(AnalysedSplits):
-    """The splits of a graph's nodes, each found when it is first asked for (``Problem.splits``).
-
-    Launches with several versions of their kernel are split where ranges do the same in all versions that devices of
-    some ``kinds`` may run. ``why(node)`` tells why a node is not split. ``seconds``: the predicted seconds of a node
-    that runs once: of launches that differ in scalars only, and of which nothing holds for all values, a few are
-    analysed, and those that take longer than that.
-    """
+    """The splits of a graph's nodes, each found when it is first asked for (``Problem.splits``). Launches with several
+    versions of their kernel are split where ranges do the same in all versions that devices of some ``kinds`` may run.
+    ``why(node)`` tells why a node is not split. ``seconds``: the predicted seconds of a node that runs once: of
+    launches that differ in scalars only, and of which nothing holds for all values, a few are analysed, and those that
+    take longer than that."""
 
     def __init__(
         self, graph: Graph, kinds: Collection[str] = DEVICE_KINDS, seconds: Callable[[int], float] | None = None

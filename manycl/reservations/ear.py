@@ -1,9 +1,7 @@
 """How processes hear that reservations have changed: each that listens has a datagram socket in the runtime folder.
-
 What is sent says nothing but that, or what its sender has reserved: who hears it reads the files, and may begin before.
 With it comes, if the sender wants to know when what it has reserved is free, one end of a pipe (SCM_RIGHTS), which the
-listener closes when it has left those devices. The sender sees the other end end once all of them have, or are gone.
-"""
+listener closes when it has left those devices. The sender sees the other end end once all of them have, or are gone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Costs of a launch: how many operations of each kind any range of its work-groups executes.
-
-Counts are exact where only ids, sizes and scalars decide what is executed. A condition on data counts as true for
-``TAKEN`` of the visits, a loop of which no bound is known as ``ROUNDS`` iterations (as in Device-Hopping, Section 4.2);
-terms of a loop's condition that are not known are left out. The result then is not ``exact`` and says why.
-"""
+"""Costs of a launch: how many operations of each kind any range of its work-groups executes. Counts are exact where
+only ids, sizes and scalars decide what is executed. A condition on data counts as true for ``TAKEN`` of the visits, a
+loop of which no bound is known as ``ROUNDS`` iterations (as in Device-Hopping, Section 4.2); terms of a loop's
+condition that are not known are left out. The result then is not ``exact`` and says why."""
 
 from __future__ import annotations
 

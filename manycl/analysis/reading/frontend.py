@@ -1,9 +1,7 @@
-"""libclang's side of the analysis: parse, gate on diagnostics, lower the syntax tree once to plain nodes.
-
-Only this file and :mod:`manycl.analysis.reading.clang_types` know libclang. It works in the bundled ``libclang`` of the
+"""libclang's side of the analysis: parse, gate on diagnostics, lower the syntax tree once to plain nodes. Only this
+file and :mod:`manycl.analysis.reading.clang_types` know libclang. It works in the bundled ``libclang`` of the
 libclang-ng wheel, with the OpenCL header that comes with it. libclang dies of a stack overflow on deeply nested
-sources, so all of this runs in a process of its own (:mod:`manycl.analysis.worker`).
-"""
+sources, so all of this runs in a process of its own (:mod:`manycl.analysis.worker`)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """Regions by evaluating every work-item, where subscripts are too difficult for isl and data have no part in them, or
-where the contents of the index arrays that decide are known.
-
-For every access the work-items of a range of groups are evaluated at once (:mod:`manycl.analysis.regions.points`). A
-loop whose iterations touch consecutive bytes gives one interval per work-item; any other is run through, as long as
-that takes no more points than the budget.
-"""
+where the contents of the index arrays that decide are known. For every access the work-items of a range of groups are
+evaluated at once (:mod:`manycl.analysis.regions.points`). A loop whose iterations touch consecutive bytes gives one
+interval per work-item; any other is run through, as long as that takes no more points than the budget."""
 
 from __future__ import annotations
 

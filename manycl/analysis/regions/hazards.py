@@ -22,13 +22,11 @@ _REPEATABLE = ("min", "max", "and", "or")  # doing them twice is doing them once
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``.
-
-    ``merges``: buffer arguments (index) that groups change only by atomic operations, which are then done on copies and
-    merged by the operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not
-    meet, as the user promises. ``promisable``: such promises would leave no reasons. ``races``: the reasons that are
-    certain: plain accesses of groups that meet.
-    """
+    """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``. ``merges``: buffer
+    arguments (index) that groups change only by atomic operations, which are then done on copies and merged by the
+    operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not meet, as the
+    user promises. ``promisable``: such promises would leave no reasons. ``races``: the reasons that are certain: plain
+    accesses of groups that meet."""
 
     dimension: int
     reasons: tuple[str, ...] = ()

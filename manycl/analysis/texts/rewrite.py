@@ -50,14 +50,11 @@ _HELPERS = {
 
 @dataclass(frozen=True, slots=True)
 class SubKernel:
-    """How to run ranges of work-groups of ``kernel``.
-
-    Build ``source`` with ``options``, set the kernel's own arguments, then one argument per name in ``hidden``
-    behind them, with the values that :meth:`arguments` gives, then one ``ulong`` for each argument in ``windows``: the
-    byte that its buffer begins with. ``source`` and ``options`` are the program's own where nothing had to be edited
-    (``edited`` is false). ``reason`` says why ranges cannot be run (``source`` is then empty). ``hidden`` names
-    quantities of :data:`QUANTITIES`.
-    """
+    """How to run ranges of work-groups of ``kernel``. Build ``source`` with ``options``, set the kernel's own
+    arguments, then one argument per name in ``hidden`` behind them, with the values that :meth:`arguments` gives, then
+    one ``ulong`` for each argument in ``windows``: the byte that its buffer begins with. ``source`` and ``options`` are
+    the program's own where nothing had to be edited (``edited`` is false). ``reason`` says why ranges cannot be run
+    (``source`` is then empty). ``hidden`` names quantities of :data:`QUANTITIES`."""
 
     kernel: str
     source: str

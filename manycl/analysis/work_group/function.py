@@ -1,9 +1,7 @@
-"""Work-group functions: the whole text that a compiler makes a kernel's entry of.
-
-Work-groups of fewer work-items than a vector has lanes are run beside one another: what a kernel asks of its group it
-is told by global ids, so that it is nothing to it which work-items form one. A loop over the work-items of such a group
-leaves most of a vector empty, and one after the other is as slow as loops that are not vectors at all.
-"""
+"""Work-group functions: the whole text that a compiler makes a kernel's entry of. Work-groups of fewer work-items than
+a vector has lanes are run beside one another: what a kernel asks of its group it is told by global ids, so that it is
+nothing to it which work-items form one. A loop over the work-items of such a group leaves most of a vector empty, and
+one after the other is as slow as loops that are not vectors at all."""
 
 from __future__ import annotations
 

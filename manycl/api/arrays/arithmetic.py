@@ -35,12 +35,9 @@ _Operand = Array | _Scalar
 def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> Any:
     """Return the result of one of NumPy's ufuncs on operands, of which at least one, or ``out``, is an array. ``out``:
     the array that takes the result (as for NumPy: of the shape of the result, and a type that it may be cast to by
-    ``same_kind``).
-
-    Returns NotImplemented for a ufunc without kernels, and for operands that are no numbers. Raises what NumPy
-    raises (TypeError, ValueError, OverflowError), and LaunchError for shapes of more than three dimensions that cannot
-    be seen as fewer.
-    """
+    ``same_kind``). Returns NotImplemented for a ufunc without kernels, and for operands that are no numbers. Raises
+    what NumPy raises (TypeError, ValueError, OverflowError), and LaunchError for shapes of more than three dimensions
+    that cannot be seen as fewer."""
     name = "absolute" if ufunc.__name__ == "abs" else ufunc.__name__
     if name not in elementwise.OPERATIONS:
         return NotImplemented

@@ -45,13 +45,11 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 @checked("__init__", "check_out", "checked", "get", "meets", "new", "use")  # (``get`` has ``check_out``)
 class Array(ArrayOperators, Interchange):
-    """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
-
-    Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
-    ``a.reshape(…)`` are views: elements of the array that follow one another; they can be used wherever arrays can.
-    ``a + b`` and the like enqueue generated kernels, and are arrays; assigning to ``a[2:5]`` enqueues a write, copy or
-    fill.
-    """
+    """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``. Asking for
+    its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
+    ``a.reshape(…)`` are views: elements of the array that follow one another; they can be used wherever arrays can. ``a
+    + b`` and the like enqueue generated kernels, and are arrays; assigning to ``a[2:5]`` enqueues a write, copy or
+    fill."""
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
     offset: int = 0

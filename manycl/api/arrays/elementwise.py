@@ -1,9 +1,7 @@
-"""OpenCL C for operations on arrays element by element: the same results as NumPy's ufuncs of the same names.
-
-What IEEE 754 fixes (+ - * / of floating-point numbers, comparisons, conversions to less precision) is NumPy's to the
-bit, as are all operations on integers: these wrap around, division rounds down, and divided by zero they are 0. A
-kernel is made for each operation and types, and kept; they are named after both, as in ``add_float32``.
-"""
+"""OpenCL C for operations on arrays element by element: the same results as NumPy's ufuncs of the same names. What IEEE
+754 fixes (+ - * / of floating-point numbers, comparisons, conversions to less precision) is NumPy's to the bit, as are
+all operations on integers: these wrap around, division rounds down, and divided by zero they are 0. A kernel is made
+for each operation and types, and kept; they are named after both, as in ``add_float32``."""
 
 from __future__ import annotations
 

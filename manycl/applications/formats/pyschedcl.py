@@ -1,9 +1,7 @@
 """Reads PySchedCL's files as they are: ``dag.json`` of its paper (Figure 8), and what it has published: a list of
-kernels, ``dag.graph`` with a file per kernel, or a list of independent tasks.
-
-Fields and semantics: A. Ghose et al., "PySchedCL: Leveraging Concurrency in Heterogeneous Data-Parallel
-Systems", section 4, and the files of its public repositories.
-"""
+kernels, ``dag.graph`` with a file per kernel, or a list of independent tasks. Fields and semantics: A. Ghose et al.,
+"PySchedCL: Leveraging Concurrency in Heterogeneous Data-Parallel Systems", section 4, and the files of its public
+repositories."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Copies from one device's memory to another's, through pinned memory of the host: a read by a queue of the device that
-the bytes leave, and a write by a queue of the one that gets them, which waits for the read's event.
-
-A driver's own copy between memories of one context moves the whole buffer to the other device first: NVIDIA's reaches
-1.5 GB/s (docs/decisions/02-devices-and-drivers.md).
-"""
+the bytes leave, and a write by a queue of the one that gets them, which waits for the read's event. A driver's own copy
+between memories of one context moves the whole buffer to the other device first: NVIDIA's reaches 1.5 GB/s
+(docs/decisions/02-devices-and-drivers.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""``manycl serve``: hands processes that are warm to clients, and is in nobody's way then.
-
-A client asks which devices there are, and for a process for each; all else is between these (the same messages as for
-any worker device). So a kernel or driver that ends its process ends nothing else, and clients do not notice when the
-service goes. It is one loop, which waits for nothing but messages.
-"""
+"""``manycl serve``: hands processes that are warm to clients, and is in nobody's way then. A client asks which devices
+there are, and for a process for each; all else is between these (the same messages as for any worker device). So a
+kernel or driver that ends its process ends nothing else, and clients do not notice when the service goes. It is one
+loop, which waits for nothing but messages."""
 
 from __future__ import annotations
 

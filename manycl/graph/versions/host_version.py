@@ -1,9 +1,7 @@
-"""Versions of kernels that are functions of Python, for devices that compute where NumPy does.
-
-Such a version is a program with one kernel, which has the arguments and directions of the kernel that it is a version
-of; what it touches is what that one touches, as the analysis finds it, range by range. A driver calls it with the
-memory of its arguments (:meth:`manycl.drivers.driver.Driver.function`).
-"""
+"""Versions of kernels that are functions of Python, for devices that compute where NumPy does. Such a version is a
+program with one kernel, which has the arguments and directions of the kernel that it is a version of; what it touches
+is what that one touches, as the analysis finds it, range by range. A driver calls it with the memory of its arguments
+(:meth:`manycl.drivers.driver.Driver.function`)."""
 
 from __future__ import annotations
 

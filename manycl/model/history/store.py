@@ -1,9 +1,7 @@
-"""The store: measurements that outlive a session, in one SQLite file in the user's data folder.
-
-Samples are only ever added, so processes that save at the same time lose nothing of each other's; SQLite's write-ahead
-log lets others read meanwhile. A damaged file is moved aside, not deleted, and a new one begun; a file of another
-version is left alone, and nothing is stored.
-"""
+"""The store: measurements that outlive a session, in one SQLite file in the user's data folder. Samples are only ever
+added, so processes that save at the same time lose nothing of each other's; SQLite's write-ahead log lets others read
+meanwhile. A damaged file is moved aside, not deleted, and a new one begun; a file of another version is left alone, and
+nothing is stored."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """``adaptive``: kernels divided among all devices, by the times of earlier executions (``plan/adapt/granularity.py``).
-
 P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par
 2016, Section 5, for several devices and whole graphs: kernels that pass parts of buffers to each other are cut at the
-same places (``plan/adapt/families.py``). No profile or training: the first execution is divided by the estimates.
-"""
+same places (``plan/adapt/families.py``). No profile or training: the first execution is divided by the estimates."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Nodes that do not depend on each other: which of the orders and choices of a search for them are enough.
-
-What such nodes cost does not depend on their order, but for those that bring shared data to a device, where others then
-find these. So of all plans of the same choices one is enough: that in which the ones that bring shared data come first,
-and the others in the order of the graph. Of nodes that are alike, these have choices of rising weighted work.
-"""
+"""Nodes that do not depend on each other: which of the orders and choices of a search for them are enough. What such
+nodes cost does not depend on their order, but for those that bring shared data to a device, where others then find
+these. So of all plans of the same choices one is enough: that in which the ones that bring shared data come first, and
+the others in the order of the graph. Of nodes that are alike, these have choices of rising weighted work."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""List scheduling with insertion: one kernel at a time on every device, also in the gaps that are left there.
-
-``cpop``, ``peft`` and ``portfolio`` share this. There are two models of transfers (option ``contention``): the
-engine's, where data go by the host on one upload and one download queue a device (``plan/timeline/timeline.py``), and
-the literature's (``plan/timeline/delays.py``), where transfers never meet.
-"""
+"""List scheduling with insertion: one kernel at a time on every device, also in the gaps that are left there. ``cpop``,
+``peft`` and ``portfolio`` share this. There are two models of transfers (option ``contention``): the engine's, where
+data go by the host on one upload and one download queue a device (``plan/timeline/timeline.py``), and the literature's
+(``plan/timeline/delays.py``), where transfers never meet."""
 
 from __future__ import annotations
 

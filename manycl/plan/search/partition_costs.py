@@ -1,9 +1,7 @@
-"""Costs of REPARA's partitions, and the locations of all parameters at the start.
-
-REPARA, Section 2.2 and Algorithms 4 and 5: no transfers between devices; a partition gets missing data from the host,
-and they go there first if need be; a whole unit's results stay on its device, those of a divided one go to the host,
-partition by partition. The time of all that belongs to the partition: nothing overlaps on a device.
-"""
+"""Costs of REPARA's partitions, and the locations of all parameters at the start. REPARA, Section 2.2 and Algorithms 4
+and 5: no transfers between devices; a partition gets missing data from the host, and they go there first if need be; a
+whole unit's results stay on its device, those of a divided one go to the host, partition by partition. The time of all
+that belongs to the partition: nothing overlaps on a device."""
 
 from __future__ import annotations
 

@@ -14,11 +14,9 @@ from manycl.graph.graph import Graph, HostTask
 def setup_cq(graph: Graph, component: Sequence[int], r: int, first_queue: int = 0) -> tuple[tuple[int, int], ...]:
     """Return the kernels (and host tasks) of a component in the order of dispatch, each with its queue number: kernels
     are given to ``r`` queues from ``first_queue`` on, round-robin, beginning with those all of whose predecessors are
-    outside of the component (Algorithm 1, ``setup_cq``).
-
-    A kernel joins ``unprocessed`` once all its predecessors in T are processed, so the order is topological (the paper
-    adds successors at once, which is only right for trees). Host tasks keep their place in the order and take no turn.
-    """
+    outside of the component (Algorithm 1, ``setup_cq``). A kernel joins ``unprocessed`` once all its predecessors in T
+    are processed, so the order is topological (the paper adds successors at once, which is only right for trees). Host
+    tasks keep their place in the order and take no turn."""
     if r < 1:
         raise PolicyError(f"a task component needs at least one queue, not {r}")
     if len(component) == 1:

@@ -1,9 +1,7 @@
 """Segments: where every byte is while a plan is built, in which memories, and which operations put it there; with undo.
-
 Planners need that for each device that they try, and for slices, which are intervals. So there are intervals here and
 no :class:`~manycl.region.Region`: to find those of eight segments that have some bytes takes 1.0 us instead of 4.5, to
-write some bytes and take that back 3.8 us instead of 12.
-"""
+write some bytes and take that back 3.8 us instead of 12."""
 
 from __future__ import annotations
 

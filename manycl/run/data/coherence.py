@@ -52,14 +52,11 @@ def places(mask: int) -> frozenset[int]:
 
 
 class Directory:
-    """The coherence directory of a session or a run.
-
-    ``valid[key]`` is a bit mask over memories (bit m: valid in memory m) of a buffer or a piece. Without an entry,
-    contents are undefined, or ``parts[key]`` has masks part by part (two or more parts, which are all of the buffer).
-    Of a ``lost`` buffer, whose contents a failed run or a lost device left unknown, these masks say nothing of bytes
-    that have not been written since. ``name``: what errors call a buffer. ``unchanged``: by buffer,
-    what has its contents, as nothing has written it since.
-    """
+    """The coherence directory of a session or a run. ``valid[key]`` is a bit mask over memories (bit m: valid in memory
+    m) of a buffer or a piece. Without an entry, contents are undefined, or ``parts[key]`` has masks part by part (two
+    or more parts, which are all of the buffer). Of a ``lost`` buffer, whose contents a failed run or a lost device left
+    unknown, these masks say nothing of bytes that have not been written since. ``name``: what errors call a buffer.
+    ``unchanged``: by buffer, what has its contents, as nothing has written it since."""
 
     __slots__ = ("_keys", "_name", "lost", "parts", "unchanged", "valid")
 

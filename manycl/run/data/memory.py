@@ -1,9 +1,7 @@
-"""Buffers' copies: the host's and each device's, allocated when first needed.
-
-Devices whose ``memory`` is the host's have the host copy itself: nothing is ever copied for them. When the machine has
-devices with memory of their own, host copies that are moved are pinned where they lie, so transfers run at the link's
-full rate (docs/decisions/02-devices-and-drivers.md).
-"""
+"""Buffers' copies: the host's and each device's, allocated when first needed. Devices whose ``memory`` is the host's
+have the host copy itself: nothing is ever copied for them. When the machine has devices with memory of their own, host
+copies that are moved are pinned where they lie, so transfers run at the link's full rate
+(docs/decisions/02-devices-and-drivers.md)."""
 
 from __future__ import annotations
 

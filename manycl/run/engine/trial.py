@@ -1,9 +1,7 @@
 """Trials: a run that tries a plan gives it up on its way where a plan that the graph has run by before is faster. Pure.
-
 Before a plan has run, it is only predicted that it is fast. A run by it is compared with the fastest run so far while
 it goes on: by the part of the planned work that its kernels have done, and the seconds that this took. What has not
-begun then follows the other plan.
-"""
+begun then follows the other plan."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """A command buffer: a command graph without transfers as the recorded commands of its devices
 (:class:`manycl.drivers.driver.CommandRecorder`), which are played again. A prepared graph is left with such a command
-graph when all data are where they are used.
-
-Playing it costs little more than the drivers' own calls: NVIDIA 4.6 us, PoCL 2 us per launch; native devices 0.6 us a
-tiny kernel, its run included (measured on two cores).
-"""
+graph when all data are where they are used. Playing it costs little more than the drivers' own calls: NVIDIA 4.6 us,
+PoCL 2 us per launch; native devices 0.6 us a tiny kernel, its run included (measured on two cores)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The back end of real devices: an executor over drivers of any kinds, with several in-order queues a device.
-
-The engine's thread enqueues everything, and polls the events of devices with cores of their own (``RunState.inbox``).
-Each queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that have to be reported; all
-other order is kept by the queues and by the events that commands wait for.
-"""
+"""The back end of real devices: an executor over drivers of any kinds, with several in-order queues a device. The
+engine's thread enqueues everything, and polls the events of devices with cores of their own (``RunState.inbox``). Each
+queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that have to be reported; all other
+order is kept by the queues and by the events that commands wait for."""
 
 from __future__ import annotations
 

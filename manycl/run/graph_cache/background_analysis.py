@@ -1,9 +1,7 @@
 """Background analysis: how the launches of repeated graphs may be split is analysed while devices compute, and plans of
-long graphs are made.
-
-The analysis takes some 0.1 s a kernel, for which no run of a loop should wait. It begins with the first run that takes
-so long that dividing may gain anything. Then plans that divide are tried (:mod:`manycl.run.graph_cache.graph_cache`).
-"""
+long graphs are made. The analysis takes some 0.1 s a kernel, for which no run of a loop should wait. It begins with the
+first run that takes so long that dividing may gain anything. Then plans that divide are tried
+(:mod:`manycl.run.graph_cache.graph_cache`)."""
 
 from __future__ import annotations
 

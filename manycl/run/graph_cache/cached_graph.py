@@ -38,10 +38,8 @@ class CachedGraph:
     """A graph that runs repeatedly. ``plan`` is the one that ran fastest so far; one that was given is kept at once.
     Where there are several memories, and so more is learned, the policy is asked again later
     (``run/graph_cache/autotuner.py``). A policy that learns (``adaptive``) gets the times of every run, and is asked
-    again when it would plan otherwise.
-
-    The kept plan's command graphs are kept, and played again without deciding anything.
-    """
+    again when it would plan otherwise. The kept plan's command graphs are kept, and played again without deciding
+    anything."""
 
     def __init__(
         self,

@@ -1,10 +1,7 @@
 """Range tasks: the steps of a plan before buffers are cut. Each has its launch, and the bytes of whole buffers that it
-touches.
-
-Divided launches become ranges and steps that merge what these write, as :class:`~manycl.graph.reduction.Reduction` says
-(:mod:`manycl.run.lowering.ranges` has the launches). :mod:`manycl.run.lowering.lower` cuts the buffers along the bytes
-of range tasks.
-"""
+touches. Divided launches become ranges and steps that merge what these write, as
+:class:`~manycl.graph.reduction.Reduction` says (:mod:`manycl.run.lowering.ranges` has the launches).
+:mod:`manycl.run.lowering.lower` cuts the buffers along the bytes of range tasks."""
 
 from __future__ import annotations
 

@@ -95,13 +95,11 @@ def undo_bytes(lowered: Lowered, step: int) -> int:
 
 
 class Checkpoints:
-    """The choice of which pieces are copied to the host, and when, as a run is given its steps.
-
-    A *checkpoint* has all pieces as they are at one point of the run's order of steps, so that all later steps can be
-    done again from there, whichever device is lost and whatever devices have passed on meanwhile (a consistent cut,
-    Chandy and Lamport 1985). It goes beside the host's own copies, which are overwritten by what devices pass on, and
-    in turns to one of two places: the previous one is complete while a new one is not.
-    """
+    """The choice of which pieces are copied to the host, and when, as a run is given its steps. A *checkpoint* has all
+    pieces as they are at one point of the run's order of steps, so that all later steps can be done again from there,
+    whichever device is lost and whatever devices have passed on meanwhile (a consistent cut, Chandy and Lamport 1985).
+    It goes beside the host's own copies, which are overwritten by what devices pass on, and in turns to one of two
+    places: the previous one is complete while a new one is not."""
 
     def __init__(self, total: float) -> None:
         """Begin with the predicted seconds of the run; 0: unknown."""

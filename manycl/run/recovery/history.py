@@ -1,9 +1,7 @@
-"""The history of a run's commands: which steps are complete, which may have begun, and where contents are. Pure.
-
-A piece of a buffer has a *version* after each step that writes it, and memories hold versions: a kernel that changes
-what was copied to its device leaves the version before where it came from. What a failed run leaves behind, and what is
-left to do of a run that goes on (:mod:`manycl.run.recovery.lineage`), are read from the same history.
-"""
+"""The history of a run's commands: which steps are complete, which may have begun, and where contents are. Pure. A
+piece of a buffer has a *version* after each step that writes it, and memories hold versions: a kernel that changes what
+was copied to its device leaves the version before where it came from. What a failed run leaves behind, and what is left
+to do of a run that goes on (:mod:`manycl.run.recovery.lineage`), are read from the same history."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Measurements of devices and links: what a plain kernel reaches, what a launch costs, how fast transfers are.
-
 Bandwidths and operations are the best of a few short runs (disturbances only make a measurement slower), about a second
 a device, 60 ms of it for a link of 10 GB/s; launch overhead and latency are medians. Sessions measure links, too
-(:mod:`manycl.run.session.pauses`). :mod:`manycl.model.history.measured` names the numbers.
-"""
+(:mod:`manycl.run.session.pauses`). :mod:`manycl.model.history.measured` names the numbers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Tiling: launches that do not fit into a device's memory are cut into ranges that do.
-
-Launches with data in common are cut so that ranges of successive launches run on the same windows
-(:mod:`manycl.run.tiling.time_skewing`). Any other launch is cut into as many ranges as let three fit at a time: one is
-computed, the next arrives, the one before leaves. More and smaller ones where several launches use the same data.
-"""
+"""Tiling: launches that do not fit into a device's memory are cut into ranges that do. Launches with data in common are
+cut so that ranges of successive launches run on the same windows (:mod:`manycl.run.tiling.time_skewing`). Any other
+launch is cut into as many ranges as let three fit at a time: one is computed, the next arrives, the one before leaves.
+More and smaller ones where several launches use the same data."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Loops whose variable starts differently in each work-item and moves alike in all of them.
-
-``for (int k = get_global_id(0); k < n; k++)``: after so many turns, the variable is its first value and a number, the
-same for the whole group, more. Written so, neighbours' subscripts stay neighbours, which a variable that each work-item
-counts up for itself does not show.
-"""
+"""Loops whose variable starts differently in each work-item and moves alike in all of them. ``for (int k =
+get_global_id(0); k < n; k++)``: after so many turns, the variable is its first value and a number, the same for the
+whole group, more. Written so, neighbours' subscripts stay neighbours, which a variable that each work-item counts up
+for itself does not show."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Vectors' components as scalars: which variables become scalars, and the texts of all that is done to them.
-
-Compilers make vectors of work-items only where these compute with scalars. Private variables of vector types become a
-scalar for each component, where each of their writes is a statement whose value can be said component by component or
-taken apart; uses that are none of these are of a vector that is put together again.
-"""
+"""Vectors' components as scalars: which variables become scalars, and the texts of all that is done to them. Compilers
+make vectors of work-items only where these compute with scalars. Private variables of vector types become a scalar for
+each component, where each of their writes is a statement whose value can be said component by component or taken apart;
+uses that are none of these are of a vector that is put together again."""
 
 from __future__ import annotations
 

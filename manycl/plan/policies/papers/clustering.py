@@ -1,9 +1,7 @@
-"""``clustering``: whole task components on one device's several queues (PySchedCL, Sections 3-5, Experiment 1).
-
-The user says which kernels belong together (task components) and where they run (device preferences). Kernels of a
+"""``clustering``: whole task components on one device's several queues (PySchedCL, Sections 3-5, Experiment 1). The
+user says which kernels belong together (task components) and where they run (device preferences). Kernels of a
 component then go round-robin to the queues of its device (:func:`manycl.plan.search.queues.setup_cq`), so the host does
-not act in between.
-"""
+not act in between."""
 
 from __future__ import annotations
 
