@@ -36,7 +36,7 @@ _HOMES = {
     "activate": "manycl.stand_in.activate",
     "all_or_any": "manycl.api.loops.access_patterns",
     "continuous_subsections": "manycl.api.loops.access_patterns",
-    "dot": "manycl.api.arrays.reductions",
+    "dot": "manycl.api.arrays.arithmetic",
     "load_application": "manycl.applications.load",
     "load_ipython_extension": "manycl.api.magics",
     "load_machine": "manycl.machine_file",
@@ -81,8 +81,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from manycl.api.arrays.arithmetic import dot
     from manycl.api.arrays.arrays import Array
-    from manycl.api.arrays.reductions import dot
     from manycl.api.events import CommandStatus, Event
     from manycl.api.loops.access_patterns import all_or_any, continuous_subsections, successive_subsections
     from manycl.api.loops.parallel_for import ParallelFor, parallel_for

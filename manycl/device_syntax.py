@@ -33,9 +33,8 @@ _MOST_FACTOR = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item. ``division``: () undivided, (n,) n equal parts, (a, b, …) parts of that many compute units.
-    ``parts``: first and last part wanted (None: all). ``factor``: slow-down. ``own_process``: a process of its own
-    opens it."""
+    """One item. ``division``: () undivided, (n,) n equal parts, (a, b, …) parts of that many compute units. ``parts``:
+    first and last part wanted (None: all). ``factor``: slow-down. ``own_process``: a process of its own opens it."""
 
     selector: str
     division: tuple[int, ...] = ()
@@ -54,10 +53,8 @@ class Item:
 
 
 def parse(selection: str | Sequence[str]) -> tuple[Item, ...]:
-    """The items of a selection, in order; a sequence of selections is their concatenation.
-
-    ``",".join(map(str, items))`` parses to the same items. Raises DeviceError for what does not parse.
-    """
+    """The items of a selection, in order; a sequence of selections is their concatenation. ``",".join(map(str,
+    items))`` parses to the same items. Raises DeviceError for what does not parse."""
     lists = [selection] if isinstance(selection, str) else list(selection)
     if not any(text.strip() for text in lists):
         raise DeviceError("no device is chosen", hint=EXAMPLES)

@@ -1,7 +1,5 @@
-"""The errors manycl raises: each says what is wrong, where, and what to do next.
-
-The command line prints any :class:`ManyclError` as one message and exits with status 2; anything else is a defect.
-"""
+"""The errors manycl raises: each says what is wrong, where, and what to do next. The command line prints any
+:class:`ManyclError` as one message and exits with status 2; anything else is a defect."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Arithmetic over symbolic parameters: parsed by Python's own parser, evaluated by a whitelist interpreter.
-
-Nothing is ever handed to ``eval``. Numbers are Python's integers and floats; results and intermediate values
-are bounded, so that no expression can use much time or memory. ``/`` between integers must come out whole,
-except in PySchedCL's files, where it is Python 2's floor division (``pyschedcl=True``).
-"""
+"""Arithmetic over symbolic parameters: parsed by Python's own parser, evaluated by a whitelist interpreter. Nothing is
+ever handed to ``eval``. Numbers are Python's integers and floats; results and intermediate values are bounded, so that
+no expression can use much time or memory. ``/`` between integers must come out whole, except in PySchedCL's files,
+where it is Python 2's floor division (``pyschedcl=True``)."""
 
 from __future__ import annotations
 
@@ -64,13 +62,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Number], int, int]] = {
 
 
 def _partition_round(elements: Number, percent: Number, exact: Number = -1, total: Number = 100) -> Number:
-    """PySchedCL's share of ``elements``: ``percent`` of them, in tenths or hundredths rounded down (half of them, at
-    50 %); the shares of ``percent`` and of the rest make ``total`` percent together, and an odd element goes to the
-    smaller one. ``exact`` 0: as what the rest leaves, 1: as itself, -1: by which is smaller.
-
-    0 % is nothing and 100 % is all; there, PySchedCL's own is off by one for odd sizes, and a launch loses its last
-    work-item.
-    """
+    """PySchedCL's share of ``elements``: ``percent`` of them, in tenths or hundredths rounded down (half of them, at 50
+    %); the shares of ``percent`` and of the rest make ``total`` percent together, and an odd element goes to the
+    smaller one. ``exact`` 0: as what the rest leaves, 1: as itself, -1: by which is smaller. 0 % is nothing and 100 %
+    is all; there, PySchedCL's own is off by one for odd sizes, and a launch loses its last work-item."""
     if not all(isinstance(n, int) for n in (elements, percent, exact, total)) or elements < 0:
         raise ExpressionError("partition_round takes whole numbers")
     if percent in (0, 100):
@@ -175,10 +170,8 @@ def parse(text: str) -> ast.expr:
 
 
 def evaluate(value: str | Number, scope: Mapping[str, Number], *, pyschedcl: bool = False) -> Number:
-    """The value of an expression, given the symbols in ``scope``.
-
-    Numbers are returned as they are. Raises ExpressionError, never anything else.
-    """
+    """The value of an expression, given the symbols in ``scope``. Numbers are returned as they are. Raises
+    ExpressionError, never anything else."""
     if isinstance(value, str):
         known = scope.get(value)
         if known is not None:

@@ -1,7 +1,5 @@
-"""Every environment variable that manycl reads, each with a line; nothing else reads the environment.
-
-A value that means nothing is refused with those that do: a setting that is silently another is worse than none.
-"""
+"""Every environment variable that manycl reads, each with a line; nothing else reads the environment. A value that
+means nothing is refused with those that do: a setting that is silently another is worse than none."""
 
 from __future__ import annotations
 

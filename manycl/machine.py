@@ -1,8 +1,6 @@
-"""What a machine is: devices, the memories they compute in, and the links between memories.
-
-Values only: the same shape describes the machine that is here (``drivers.choice`` fills it in) and one that
-is only described in a file (``machine_file``). Units: bytes, seconds, hertz, bytes per second, operations per second.
-"""
+"""What a machine is: devices, the memories they compute in, and the links between memories. Values only: the same shape
+describes the machine that is here (``drivers.choice`` fills it in) and one that is only described in a file
+(``machine_file``). Units: bytes, seconds, hertz, bytes per second, operations per second."""
 
 from __future__ import annotations
 

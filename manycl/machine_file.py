@@ -1,8 +1,6 @@
-"""Machine files: TOML descriptions of machines that are not here, with a unit in every quantity and sources.
-
-The format is described, key by key, in docs/machines.md. Reading is strict: an unknown key, a missing unit
-or a link to a device that is not described is a MachineError that names the file and the key.
-"""
+"""Machine files: TOML descriptions of machines that are not here, with a unit in every quantity and sources. The format
+is described, key by key, in docs/machines.md. Reading is strict: an unknown key, a missing unit or a link to a device
+that is not described is a MachineError that names the file and the key."""
 
 from __future__ import annotations
 
@@ -323,11 +321,9 @@ def _join(where: str, key: str) -> str:
 
 
 def format_machine(machine: Machine) -> str:
-    """The text of a machine file that reads back as an equal machine.
-
-    Raises MachineError for one that no file can describe: names that are none, memories not numbered in the
-    order of the devices, a memory without links to the host, notes about nothing.
-    """
+    """The text of a machine file that reads back as an equal machine. Raises MachineError for one that no file can
+    describe: names that are none, memories not numbered in the order of the devices, a memory without links to the
+    host, notes about nothing."""
     lines = [f"name = {_string(machine.name)}"]
     if "machine" in machine.notes:
         lines.append(f"source = {_string(machine.notes['machine'])}")

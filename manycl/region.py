@@ -1,9 +1,6 @@
-"""Sets of bytes of a buffer. Pure.
-
-All that is told apart of a buffer (what launches and ranges of them read and write, what is valid where, what is moved)
-are *regions*: sets of its bytes. Cut at all edges of some regions, a buffer falls into classes of bytes that lie in the
-same ones (:func:`partition`); there are few, however ragged the regions.
-"""
+"""Sets of bytes of a buffer. Pure. All that is told apart of a buffer (what launches and ranges of them read and write,
+what is valid where, what is moved) are *regions*: sets of its bytes. Cut at all edges of some regions, a buffer falls
+into classes of bytes that lie in the same ones (:func:`partition`); there are few, however ragged the regions."""
 
 from __future__ import annotations
 

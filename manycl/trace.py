@@ -1,8 +1,6 @@
-"""What happened, or what is planned to happen: typed events on lanes, written as JSON lines.
-
-A run's trace and a plan have this one shape, so the same Gantt chart, summary and comparison serve both.
-Times are seconds since the start of the run.
-"""
+"""What happened, or what is planned to happen: typed events on lanes, written as JSON lines. A run's trace and a plan
+have this one shape, so the same Gantt chart, summary and comparison serve both. Times are seconds since the start of
+the run."""
 
 from __future__ import annotations
 

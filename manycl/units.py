@@ -1,8 +1,5 @@
-"""Quantities with units, read and written: ``55 GB/s``, ``20 us``, ``3.5 GHz``, ``4 GiB``, ``6.5 TFLOP/s``.
-
-A quantity without a unit, or with a unit of something else, is refused. What is written reads back as
-exactly the same number.
-"""
+"""Quantities with units, read and written: ``55 GB/s``, ``20 us``, ``3.5 GHz``, ``4 GiB``, ``6.5 TFLOP/s``. A quantity
+without a unit, or with a unit of something else, is refused. What is written reads back as exactly the same number."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ _SCALES = {
     "J/B": _powers(10, _SMALL, "J/B"),
 }
 _QUANTITY = re.compile(
-    r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?)\s*(?P<unit>[A-Za-z\u00b5\u03bc]\S*)",
-    re.ASCII,
+    r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?)\s*(?P<unit>[A-Za-z\u00b5\u03bc]\S*)", re.ASCII
 )
 _BYTE_UNITS = ("TiB", "GiB", "MiB", "KiB", "B")
 

@@ -128,7 +128,7 @@ class Service:
         it had before that one, it has heard that they are closed when it answers."""
         from manycl.drivers.serve.place import connected
         from manycl.drivers.worker import messages as m
-        from manycl.drivers.worker.channel import Channel
+        from manycl.drivers.worker.messages import Channel
 
         began, channel = time.monotonic(), Channel(connected())
         try:

@@ -1,5 +1,4 @@
-"""Stage one: OpenCL C source to :class:`~manycl.analysis.facts.KernelFacts`. Importing it loads no
-compiler."""
+"""Stage one: OpenCL C source to :class:`~manycl.analysis.facts.KernelFacts`. Importing it loads no compiler."""
 
 from __future__ import annotations
 

@@ -102,10 +102,8 @@ class ElementBounds:
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """What is promised about one argument; ``reads`` and ``writes`` are ``within``, by direction, in elements.
-
     ``values`` and ``distinct`` are about the data, so they hold for every version of a kernel; ``reads``, ``writes``
-    and ``apart`` are about one kernel's code.
-    """
+    and ``apart`` are about one kernel's code."""
 
     argument: int
     name: str
@@ -148,11 +146,9 @@ def annotation(
     apart: bool = False,
     symbols: Mapping[str, Number] | None = None,
 ) -> Annotation:
-    """Read an annotation of a kernel's argument (its name or index). Raises AnnotationError.
-
-    ``values`` and ``within`` are (low, high); ``within`` also ``{"reads": (low, high), "writes": (low, high)}``.
-    ``symbols`` are names beside the kernel's own with their values; the kernel's own win.
-    """
+    """Read an annotation of a kernel's argument (its name or index). Raises AnnotationError. ``values`` and ``within``
+    are (low, high); ``within`` also ``{"reads": (low, high), "writes": (low, high)}``. ``symbols`` are names beside the
+    kernel's own with their values; the kernel's own win."""
     facts = _find(kernel, argument)
     what = f"kernel {kernel.name}, argument {facts.index} ({facts.name or 'unnamed'})"
     if facts.kind != "buffer":

@@ -54,7 +54,6 @@ class ArgumentFacts:
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
     """One kernel: 1-based ``line`` in the user's file; ``dimensions`` the highest NDRange dimension it asks ids of.
-
     ``sees_groups``: by what it may tell how its work-items are grouped; empty: it does the same however they are,
     unless a buffer that it writes is another argument as well, and ``sees_groups_shared`` says by what then.
     ``prints``: by printf. ``extensions``: without which it cannot be built."""

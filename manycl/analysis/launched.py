@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.costs.cost import LaunchCost, Work
-from manycl.analysis.costs.features import Features, launch_features
+from manycl.analysis.costs.cost_function import Features, launch_features
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.interpreter.interpret import interpret
 from manycl.analysis.known_launch import KnownLaunch

@@ -1,9 +1,7 @@
-"""Parametric launches: launches of a kernel that differ in integer scalars only, known together.
-
-Loops launch a kernel slice by slice, or step by step. The kernel is followed once with variables for such scalars, its
-parameters, between bounds within which it never has to be guessed what it does. That summary with values put in is the
-launch's own; what isl proves of it holds for all values.
-"""
+"""Parametric launches: launches of a kernel that differ in integer scalars only, known together. Loops launch a kernel
+slice by slice, or step by step. The kernel is followed once with variables for such scalars, its parameters, between
+bounds within which it never has to be guessed what it does. That summary with values put in is the launch's own; what
+isl proves of it holds for all values."""
 
 from __future__ import annotations
 
@@ -138,9 +136,8 @@ class LaunchFamily:
 def widest(
     launch: KnownLaunch, chosen: Chosen, least: int, follow: Callable[[KnownLaunch], KernelSummary]
 ) -> tuple[KnownLaunch, KernelSummary] | None:
-    """Return a launch with parameters of as many bits as possible, at least ``least``, such that nothing in its summary
-    is unknown; None where there is none. ``chosen``: scalars, and whether they are negative; ``follow``: the abstract
-    run of a launch."""
+    """Return a launch with parameters of as many bits as possible, at least ``least``, whose summary knows all, or
+    None. ``chosen``: scalars, and whether they are negative; ``follow``: the abstract run of a launch."""
     found: tuple[KnownLaunch, KernelSummary] | None = None
     most = max(least, min([8 * a.size - (a.base[0] != "u") for a, _ in chosen]))
     bits = least

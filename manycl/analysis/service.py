@@ -58,9 +58,8 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
     an argument of its own: ``-D``, ``-U``, ``-I`` and ``-cl-std=`` count, all others are accepted. Without
     ``-cl-std=`` the source is OpenCL C 1.2 or, if it does not parse as such, 3.0 or 2.0.
 
-    Returns the facts of all kernels (none for a source without kernels). The same arguments give the same
-    object, unless the source includes files. Raises :class:`SourceError` with the diagnostics, for whatever
-    input.
+    Returns the facts of all kernels (none for a source without kernels). The same arguments give the same object,
+    unless the source includes files. Raises :class:`SourceError` with the diagnostics, for whatever input.
     """
     given = tuple(options)
     key = _request(source, path, given)
@@ -74,18 +73,15 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
 
 
 def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run ranges of the work-groups of a launch of ``kernel``, or why that cannot be done.
-
-    Raises KeyError for a kernel that the program does not have, :class:`SourceError` where a file that it includes
-    has changed and no longer compiles.
-    """
+    """How to run ranges of the work-groups of a launch of ``kernel``, or why that cannot be done. Raises KeyError for a
+    kernel that the program does not have, :class:`SourceError` where a file that it includes has changed and no longer
+    compiles."""
     result: SubKernel = _question(program, "sub_kernel", kernel)
     return result if result.edited else replace(result, options=program.options)
 
 
 def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """Return the kernel with which ranges of a launch run on parts of its buffers, or why there is none. Raises as
-    :func:`sub_kernel`."""
+    """Return the kernel for ranges of a launch on parts of buffers, or why there is none. Raises as others."""
     found: SubKernel = _question(program, "windowed_kernel", kernel)
     return found
 
@@ -111,9 +107,7 @@ def image_kernel(program: ProgramFacts, kernel: str, pixels: tuple[str, ...]) ->
 
 def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
     """How to copy exactly what ranges of the work-groups of a launch of ``kernel`` wrote, or why that cannot be done.
-
-    Raises as :func:`sub_kernel` does.
-    """
+    Raises as :func:`sub_kernel` does."""
     found: MergeKernel = _question(program, "merge_kernel", kernel)
     return found
 
@@ -126,12 +120,9 @@ def work_group_function(
     wide: bool = False,
     lines: bool = False,
 ) -> WorkGroupFunction:
-    """A function that runs work-groups of ``kernel``, for a compiler of OpenCL C, or why there is none.
-
-    ``local_size`` is that of the launches that it is for; ``lanes``: how many 4-byte values a vector of the processor
-    has; ``wide``: global ids may exceed 31 bits; ``lines``: it tells compilers the user's. Raises as :func:`sub_kernel`
-    does.
-    """
+    """A function that runs work-groups of ``kernel``, for a compiler of OpenCL C, or why there is none. ``local_size``
+    is that of the launches that it is for; ``lanes``: how many 4-byte values a vector of the processor has; ``wide``:
+    global ids may exceed 31 bits; ``lines``: it tells compilers the user's. Raises as :func:`sub_kernel` does."""
     arguments = local_size, lanes, wide, lines
     found: WorkGroupFunction = _question(program, "work_group_function", kernel, arguments)
     return found
@@ -151,8 +142,7 @@ def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
 
 
 def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
-    """The scalar arguments (indices) of a kernel on which it depends what it accesses; None: any may. Raises KeyError
-    for a kernel that the program does not have."""
+    """The scalars (indices) that decide what a kernel accesses; None: any may. Raises KeyError for no such kernel."""
     facts = program.kernels[kernel]
     key = program.tree, kernel
     found = _deciding.get(key)
@@ -218,8 +208,7 @@ def _touching(program: ProgramFacts, kernel: str, launch: KnownLaunch, at_once: 
 
 
 def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFacts:
-    """All that is known of a launch of a kernel. Raises KeyError for a kernel that the program does not have. The same
-    arguments give the same object."""
+    """All that is known of a launch; the same arguments give the same object. Raises KeyError for no such kernel."""
     facts = program.kernels[kernel]
     key = program.tree, kernel, launch.key
     found = _launches.get(key)
@@ -265,8 +254,7 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
 
 
 def _parametric(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tuple[LaunchFacts, KernelSummary] | None:
-    """Return the facts of the parametric launch that a launch is one of, and the launch's own summary by them, or None
-    where none is known."""
+    """Return the facts of a launch's parametric launch, and its own summary by them, or None where none is known."""
     from manycl.analysis.parametric import evaluated
 
     found = _family(program, kernel, launch).of(launch) if launch.scalars else None

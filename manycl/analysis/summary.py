@@ -26,13 +26,10 @@ class Loop:
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
     """``size`` bytes from byte ``offset`` on of the memory behind argument ``argument``, for all values of the ids and
-    of the ``loops``' counters that fulfil ``condition``.
-
-    ``kind``: ``read``, ``write`` or ``atomic`` (reads and writes; ``operation`` names it, ``used`` says whether the old
-    value is used, ``element`` is the type that it is done in). ``stored``: the integer that is written, if it is always
-    the same. ``argument`` -1: some memory that the analysis lost.
-    ``line`` is in the user's file.
-    """
+    of the ``loops``' counters that fulfil ``condition``. ``kind``: ``read``, ``write`` or ``atomic`` (reads and writes;
+    ``operation`` names it, ``used`` says whether the old value is used, ``element`` is the type that it is done in).
+    ``stored``: the integer that is written, if it is always the same. ``argument`` -1: some memory that the analysis
+    lost. ``line`` is in the user's file."""
 
     argument: int
     kind: str
@@ -134,11 +131,9 @@ class CountedPlace:
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """One kernel, symbolic or for one launch (``ndrange`` given).
-
-    ``failure`` says why nothing is known; accesses and counts are then empty. ``arguments_written`` and so on are not
-    here: they are the facts' (:mod:`manycl.analysis.facts`). ``counts`` has, per place, operations by kind.
-    """
+    """One kernel, symbolic or for one launch (``ndrange`` given). ``failure`` says why nothing is known; accesses and
+    counts are then empty. ``arguments_written`` and so on are not here: they are the facts'
+    (:mod:`manycl.analysis.facts`). ``counts`` has, per place, operations by kind."""
 
     kernel: str
     accesses: tuple[MemoryAccess, ...] = ()

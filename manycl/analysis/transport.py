@@ -1,8 +1,6 @@
-"""A program's tree as bytes: how it comes from the process that parses to the one that asks.
-
-Pickling thousands of small objects takes longer than parsing them; flat tuples through ``marshal`` do not. Both ends
-are the same installation, so the format needs no version.
-"""
+"""A program's tree as bytes: how it comes from the process that parses to the one that asks. Pickling thousands of
+small objects takes longer than parsing them; flat tuples through ``marshal`` do not. Both ends are the same
+installation, so the format needs no version."""
 
 from __future__ import annotations
 

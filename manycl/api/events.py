@@ -125,8 +125,7 @@ class Event:
         """Have ``function(event)`` called once, when the command has ended, well or not (``status`` tells), by a thread
         of the queue's, which makes one call after another. An exception of the function is reported there
         (``threading.excepthook``) and has no other effect. The function may ask for results. Commands that are only
-        collected end when a result is asked for, or after ``Queue.flush``. Raises ManyclError for an object that cannot
-        be called."""
+        collected end when a result is asked for, or after ``Queue.flush``. Raises ManyclError for no function."""
         self.enqueued.call_back(self.queue, self.node, lambda: function(self))
 
 

@@ -30,8 +30,7 @@ class KernelFiles:
     def kernel(
         self, source: str, name: str, options: tuple[str, ...], source_place: Location, name_place: Location
     ) -> tuple[ProgramFacts, KernelFacts]:
-        """Return the program of a source file and one kernel of it. SpecificationError names the field, SourceError the
-        line."""
+        """Return the program of a source file and one kernel of it. Errors name the field, SourceError the line."""
         program = self.program(source, options, source_place)
         try:
             return program, find_kernel(program, name)

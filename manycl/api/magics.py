@@ -1,9 +1,7 @@
-"""``%load_ext manycl``: magic commands for OpenCL C in IPython and Jupyter.
-
-``%%cl [-o OPTIONS]`` compiles a cell, and its kernels become names of the notebook, as ``%%cl_kernel`` of PyOpenCL's
-extension has it; ``%cl_load FILE [-o OPTIONS]`` does so for a file, and with ``-e`` puts the file into the next cell
-instead. Nothing of IPython's has to be imported for what the shell does here.
-"""
+"""``%load_ext manycl``: magic commands for OpenCL C in IPython and Jupyter. ``%%cl [-o OPTIONS]`` compiles a cell, and
+its kernels become names of the notebook, as ``%%cl_kernel`` of PyOpenCL's extension has it; ``%cl_load FILE [-o
+OPTIONS]`` does so for a file, and with ``-e`` puts the file into the next cell instead. Nothing of IPython's has to be
+imported for what the shell does here."""
 
 from __future__ import annotations
 
@@ -38,10 +36,8 @@ class Magics:
         self._shell = shell
 
     def cl(self, line: str, cell: str) -> None:
-        """``%%cl [-o OPTIONS]``: compile the cell as OpenCL C; its kernels become names of the notebook.
-
-        ``-o`` takes build options, as in ``-o "-D N=16 -cl-std=CL2.0"``, and may be given several times.
-        """
+        """``%%cl [-o OPTIONS]``: compile the cell as OpenCL C; its kernels become names of the notebook. ``-o`` takes
+        build options, as in ``-o "-D N=16 -cl-std=CL2.0"``, and may be given several times."""
         options, rest = _words("%%cl", line, "o:")
         if rest:
             raise MagicError(f"%%cl: what is {rest[0]!r}?", hint='%%cl -o "-D N=16"')
@@ -50,9 +46,7 @@ class Magics:
 
     def cl_load(self, line: str) -> None:
         """``%cl_load FILE [-o OPTIONS] [-e]``: compile a file of OpenCL C; its kernels become names of the notebook.
-
-        ``-e``: put it into the next cell, under ``%%cl``, to be edited there.
-        """
+        ``-e``: put it into the next cell, under ``%%cl``, to be edited there."""
         options, rest = _words("%cl_load", line, "o:e")
         if len(rest) != 1:
             raise MagicError("%cl_load: one file of OpenCL C", hint="%cl_load kernels.cl")

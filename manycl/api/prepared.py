@@ -31,8 +31,7 @@ MOST_TIMES = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Repetitions:
-    """The result of :meth:`Prepared.repeat`: the seconds of every repetition, and whether the condition held at the
-    end."""
+    """The result of :meth:`Prepared.repeat`: the seconds of every repetition, and whether the condition held."""
 
     seconds: tuple[float, ...]
     reached: bool
@@ -142,12 +141,10 @@ class Prepared:
         until: Callable[[], Any] | None = None,
         every: int = 1,
     ) -> Repetitions:
-        """Run the graph ``times`` times, or until a condition holds. Data stay where they are.
-
-        ``swap``: pairs of arrays that exchange their contents after each repetition (nothing is copied).
-        ``until()`` is called after every ``every`` repetitions, and ends them when it is true; whatever arrays it asks
-        for are brought to the host. Raises what :meth:`run` and :meth:`Array.exchange` raise.
-        """
+        """Run the graph ``times`` times, or until a condition holds. Data stay where they are. ``swap``: pairs of
+        arrays that exchange their contents after each repetition (nothing is copied). ``until()`` is called after every
+        ``every`` repetitions, and ends them when it is true; whatever arrays it asks for are brought to the host.
+        Raises what :meth:`run` and :meth:`Array.exchange` raise."""
         if not 0 <= times <= MOST_TIMES or every < 1:
             raise LaunchError(f"a graph cannot be repeated {times} times, with a condition every {every}")
         seconds: list[float] = []

@@ -57,10 +57,8 @@ class LocalMemory:
 @checked()
 class Program:
     """OpenCL C source, parsed and analysed at once; built for a device when that device first runs a kernel of it.
-
     ``options`` are build options (a string or a list). Kernels are attributes: ``program.gemm(queue, …)``. Raises
-    SourceError with the compiler's words, file, line and column.
-    """
+    SourceError with the compiler's words, file, line and column."""
 
     def __init__(self, source: str, options: str | Sequence[str] = (), *, path: str = "<source>") -> None:
         words = options.split() if isinstance(options, str) else list(options)
@@ -234,12 +232,10 @@ class Kernel:
         device: str | Placement = _ANYWHERE,
         rank: float | None = None,
     ) -> Event:
-        """Enqueue a launch; nothing runs until a result is asked for or the queue is finished.
-
-        ``args`` are arrays of the queue, numbers (converted to the declared type), LocalMemory. ``device`` is a
-        preference (``cpu``, ``gpu``, a device's name) or a restriction (``mc.Placement(never="gpu")``), ``rank`` the
-        place on the frontier (higher first). Raises LaunchError for what cannot be right.
-        """
+        """Enqueue a launch; nothing runs until a result is asked for or the queue is finished. ``args`` are arrays of
+        the queue, numbers (converted to the declared type), LocalMemory. ``device`` is a preference (``cpu``, ``gpu``,
+        a device's name) or a restriction (``mc.Placement(never="gpu")``), ``rank`` the place on the frontier (higher
+        first). Raises LaunchError for what cannot be right."""
         # (by identity: other values may be of any type, and are checked first)
         is_usual = global_offset is None and wait_for is None and g_times_l is False and rank is None
         is_usual = is_usual and device is _ANYWHERE
@@ -376,8 +372,7 @@ class Kernel:
                 check_element_type(fact, array.dtype)
             except LaunchError as error:
                 raise LaunchError(
-                    f"kernel {self.name}: {error.message}",
-                    hint="make the array with the type the kernel declares",
+                    f"kernel {self.name}: {error.message}", hint="make the array with the type the kernel declares"
                 ) from None
             self._fits.add((fact.index, array.dtype))
         if type(array) is not Array and array.offset:
@@ -446,8 +441,7 @@ class Kernel:
             return found
         if fact.kind == "buffer":
             raise LaunchError(
-                f"{self._where(fact)} needs an array, not {type(value).__name__}",
-                hint="queue.array(…) makes one",
+                f"{self._where(fact)} needs an array, not {type(value).__name__}", hint="queue.array(…) makes one"
             )
         if fact.kind == "local":
             size = value if isinstance(value, np.integer) else getattr(value, "size", value)

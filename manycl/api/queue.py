@@ -159,17 +159,14 @@ class Queue(CollectingQueue):
     @property
     def operations(self) -> ArrayOperations:
         """The operations on arrays that are kernels, imported with the first one."""
-        from manycl.api.arrays import operations
+        from manycl.api.arrays import arithmetic
 
-        return operations
+        return arithmetic
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
         """Return an array with the contents, shape and type of a NumPy array, or of anything that becomes one or
-        exports DLPack from the host's memory.
-
-        With ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until
-        the array has got other contents. It is never written to.
-        """
+        exports DLPack from the host's memory. With ``copy=False`` the memory of ``contents`` is read in place when a
+        device needs it: do not change it until the array has got other contents. It is never written to."""
         data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
         buffers = self.session.buffers
@@ -222,8 +219,7 @@ class Queue(CollectingQueue):
     # enqueueing
 
     def add(self, node: Node, wait_for: Sequence[Event] | None = None, arrays: Sequence[Array] = ()) -> Event:
-        """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError where the session is
-        closed."""
+        """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError if it is closed."""
         if self.session.devices.closed:
             raise DeviceError("the session is closed: nothing can be enqueued", hint="make a new Queue")
         if wait_for:
@@ -282,11 +278,9 @@ class Queue(CollectingQueue):
         wait_for: Sequence[Event] | None = None,
     ) -> Event:
         """Enqueue a host function: called as ``function(*args)`` when its turn comes, arrays as NumPy arrays in place.
-
         Arrays named in ``writes`` may be changed; of those in ``overwrites`` all elements are written and none is
         looked at, so that it does not matter what they have before; the others are read-only. Without either, every
-        array counts as read and written. The return value is ignored.
-        """
+        array counts as read and written. The return value is ignored."""
         task_name = name or getattr(function, "__name__", "host function")
         given = [a for a in args if isinstance(a, Array)]
         arrays = {a.buffer.key: a.owner for a in given}
@@ -359,12 +353,7 @@ class Queue(CollectingQueue):
         return self.move(task, wait_for, (target.owner, source.owner))
 
     def read(
-        self,
-        array: Array,
-        out: AnyArray | None = None,
-        *,
-        name: str = "read",
-        wait_for: Sequence[Event] | None = None,
+        self, array: Array, out: AnyArray | None = None, *, name: str = "read", wait_for: Sequence[Event] | None = None
     ) -> ReadEvent:
         """Enqueue a copy of an array's contents to the host (clEnqueueReadBuffer, not blocking): to ``out``, a
         C-contiguous NumPy array of its shape and type (else ResultError), or to a new one, the event's ``out``. They

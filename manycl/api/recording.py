@@ -1,4 +1,5 @@
-"""Recordings: files of all runs of a queue, or of the program, from one moment to another."""
+"""Traces of runs, which can show themselves, and recordings: files of all runs of a queue, or of the program, from one
+moment to another."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manycl.api.run_trace import RunTrace, showable
 from manycl.errors import ManyclError
 from manycl.utilities.unforeseen import told
 from manycl.utilities.user_file import check_writable
@@ -17,6 +17,40 @@ from manycl.utilities.user_file import check_writable
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.run.engine.merged_traces import PastRun
     from manycl.run.engine.result import Result
+
+
+from dataclasses import fields
+
+from manycl.trace import Trace
+from manycl.utilities.checked import checked
+
+
+@checked()
+class RunTrace(Trace):
+    """A trace that can show itself."""
+
+    def gantt(self, path: str | Path) -> None:
+        """Write a Gantt chart: .html (self-contained), .png, .svg or .pdf (pictures need matplotlib)."""
+        from manycl.report.charts.gantt import write_gantt
+
+        write_gantt(self, path)
+
+    def perfetto(self, path: str | Path) -> None:
+        """Write a file for ui.perfetto.dev or chrome://tracing."""
+        from manycl.report.charts.perfetto import write_perfetto
+
+        write_perfetto(self, path)
+
+    def summary(self) -> str:
+        """Return makespan, busy share per device, bytes per link and longest path, as text."""
+        from manycl.report.summary import summarise
+
+        return summarise(self).text()
+
+
+def showable(trace: Trace) -> RunTrace:
+    """Return the trace as one that can show itself."""
+    return RunTrace(**{f.name: getattr(trace, f.name) for f in fields(trace)})
 
 
 WRITERS: dict[str, Callable[[RunTrace, Path], object]] = {

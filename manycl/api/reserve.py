@@ -6,14 +6,12 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 
 from manycl import flags
 from manycl.drivers.choice import chosen_devices
 from manycl.errors import ManyclError
 from manycl.reservations.hold import Hold, Request
-from manycl.reservations.identity import for_children
-from manycl.reservations.records import Reservation
+from manycl.reservations.records import Reservation, for_children
 
 _LONGEST = 200  # characters of a command line
 
@@ -34,9 +32,7 @@ class Reserved:
         self._hold = hold
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     def end(self) -> None:

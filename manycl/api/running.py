@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from manycl import flags
 from manycl.api.background import Background
 from manycl.api.events import Commands
-from manycl.api.recording import record, underway
-from manycl.api.run_trace import RunTrace, showable
+from manycl.api.recording import RunTrace, record, showable, underway
 from manycl.api.submission import Submission
 from manycl.errors import LaunchError, ManyclError, RunError, anew
 from manycl.graph.copies import Place

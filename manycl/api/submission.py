@@ -175,8 +175,7 @@ class Submission:
         self._component = None
 
     def take(self, why: Decision | None) -> Submission:
-        """Close it for further nodes, and return the submission that follows: an empty one, in which an open component
-        goes on."""
+        """Close it for further nodes, and return the submission that follows: empty, but for an open component."""
         self.is_taken = True
         following = Submission(why)
         if self._component is not None:
@@ -278,8 +277,7 @@ class Submission:
         queue.background.submit(wait_and_call)
 
     def read_last(self, array: Array, wanted: Place, out: Bytes) -> int:
-        """Have bytes of a buffer copied to the host behind all nodes, of which no more are added; return the index of
-        the copy."""
+        """Have bytes of a buffer copied to the host behind all nodes, of which no more are added; return its index."""
         self.arrays.setdefault(array.buffer.key, array)
         if not self.began:
             self.began = perf_counter()
@@ -306,8 +304,7 @@ class Submission:
 
 
 def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the times of a node with such a status. Raises ResultError where there are none, and the error of a node
-    that failed."""
+    """Return the times of a node with such a status. Raises ResultError where there are none, and a node's error."""
     if isinstance(status, ManyclError):
         raise anew(status)
     if status != CommandStatus.COMPLETE:
@@ -319,8 +316,7 @@ def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | Non
 
 
 def _need(node: Node) -> Need | None:
-    """Return why a node has to be planned, whatever the device; None where it has not. (Of several launches, more than
-    one event tells.)"""
+    """Return why a node has to be planned, whatever the device, or None. (Of several launches, several events tell.)"""
     if not isinstance(node, Launch):
         return Need.HOST if isinstance(node, HostTask) else None
     if node.device:

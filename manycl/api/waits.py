@@ -7,8 +7,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING
 
 from manycl.api.events import Event, MoveEvent
-from manycl.api.recording import underway
-from manycl.api.run_trace import RunTrace, showable
+from manycl.api.recording import RunTrace, showable, underway
 from manycl.api.running import RunningQueue
 from manycl.drivers.driver import Bytes
 from manycl.errors import ManyclError
@@ -107,8 +106,7 @@ class WaitingQueue(RunningQueue):
 
     @property
     def is_caught_up(self) -> bool:
-        """True if nothing is under way: all that was enqueued is one device's and has been waited for, and the batch
-        goes on."""
+        """True if nothing is under way: all that was enqueued is one device's and waited for, and the batch goes on."""
         with self.lock:
             enqueued = self.enqueued
             stream = enqueued.stream

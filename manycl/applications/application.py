@@ -1,6 +1,4 @@
-"""What an application file describes: a graph, what its buffers hold at the start, and which of them are
-results.
-"""
+"""What an application file describes: a graph, what its buffers hold at the start, and which of them are results."""
 
 from __future__ import annotations
 
@@ -18,12 +16,9 @@ from manycl.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Initial contents of a buffer: an array of NumPy type ``dtype`` and ``shape`` (in elements of that
-    type).
-
-    ``kind``: ``random`` (uniform in [low, high); integers from low to high - 1), ``zeros``, ``constant``
-    (``value``), ``range`` (0, 1, 2, ... in memory order), ``file`` (a .npy file), ``undefined`` (anything).
-    """
+    """Initial contents of a buffer: an array of NumPy type ``dtype`` and ``shape`` (in elements of that type).
+    ``kind``: ``random`` (uniform in [low, high); integers from low to high - 1), ``zeros``, ``constant`` (``value``),
+    ``range`` (0, 1, 2, ... in memory order), ``file`` (a .npy file), ``undefined`` (anything)."""
 
     kind: str
     dtype: str
@@ -39,9 +34,7 @@ class Contents:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def create(self) -> np.ndarray:
-        """A new C-contiguous array. Raises SpecificationError when a file is not as it was when it was looked
-        at.
-        """
+        """A new C-contiguous array. Raises SpecificationError when a file is not as it was when it was looked at."""
         dtype = np.dtype(self.dtype)
         match self.kind:
             case "zeros":
@@ -95,11 +88,8 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Iterate:
     """All kernels run ``times`` times, or until a condition holds; pairs of buffers (``swap``, keys) exchange their
-    contents after each time.
-
-    ``until``: a Python file and a function in it, called after every ``every`` repetitions with a dictionary of the
-    contents of ``buffers`` (keys) by name; None: there is no condition.
-    """
+    contents after each time. ``until``: a Python file and a function in it, called after every ``every`` repetitions
+    with a dictionary of the contents of ``buffers`` (keys) by name; None: there is no condition."""
 
     times: int
     swap: tuple[tuple[BufferKey, BufferKey], ...] = ()
@@ -110,14 +100,11 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Application:
-    """A graph with everything that running it needs.
-
-    ``contents`` has every buffer of the graph. ``queues``: command queues per device, by device kind or name.
-    ``goals``: what policies plan for, as their options (``objective``, ``deadline``). ``reference``: a Python file
-    and a function in it, called with a dictionary of the arrays with initial contents (by buffer name) that returns
-    a dictionary of outputs; ``tolerance`` is the relative error allowed against it. ``iterate``: how the graph is
-    repeated (None: it runs once).
-    """
+    """A graph with everything that running it needs. ``contents`` has every buffer of the graph. ``queues``: command
+    queues per device, by device kind or name. ``goals``: what policies plan for, as their options (``objective``,
+    ``deadline``). ``reference``: a Python file and a function in it, called with a dictionary of the arrays with
+    initial contents (by buffer name) that returns a dictionary of outputs; ``tolerance`` is the relative error allowed
+    against it. ``iterate``: how the graph is repeated (None: it runs once)."""
 
     name: str
     graph: Graph
@@ -141,8 +128,7 @@ class Application:
         return tuple([swapped.get(key, key) for key in (*asked, *(outputs if turn == iterate.times else ()))])
 
     def graph_with(self, results: Collection[BufferKey], machine: Machine) -> Graph:
-        """Return the graph with a node for results that the host reads behind it. There is none where all devices
-        compute in the host's memory."""
+        """Return the graph with a node for what the host reads, unless all devices compute in the host's memory."""
         return with_results(self.graph, results) if machine.memories > 1 else self.graph
 
     @property

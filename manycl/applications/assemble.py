@@ -1,9 +1,6 @@
-"""From the kernels, buffers and edges that a file lists to a graph; the same for every format.
-
-An edge makes the consumer's argument the producer's buffer. In the formats that have edges every consumer
-sees what the producer wrote, so a consumer that also writes the buffer must come after all others; where that
-cannot be, the file is refused.
-"""
+"""From the kernels, buffers and edges that a file lists to a graph; the same for every format. An edge makes the
+consumer's argument the producer's buffer. In the formats that have edges every consumer sees what the producer wrote,
+so a consumer that also writes the buffer must come after all others; where that cannot be, the file is refused."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ SHOWN_WARNINGS = 20
 """Warnings of one kind that are shown."""
 
 DraftArgument = BufferArg | LocalArg | bytes | None
-"""As a launch's argument; the key of a BufferArg is an index into the draft's buffers, None comes by an edge.
-"""
+"""As a launch's argument; the key of a BufferArg is an index into the draft's buffers, None comes by an edge."""
 
 DraftVersion = Callable[[Launch, Mapping[BufferKey, Contents]], Version]
 """A function that makes a version of a launch, which has no versions yet; it is also given the contents of the graph's
@@ -207,9 +203,7 @@ def _ordered(draft: Draft, after: Sequence[set[int]], places: dict[tuple[int, in
 
 
 def _cycle(before: Sequence[set[int]], stuck: set[int]) -> list[int]:
-    """A cycle among kernels that never became ready: walk backwards, since each of them has a stuck
-    predecessor.
-    """
+    """A cycle among kernels that never became ready: walk backwards, since each of them has a stuck predecessor."""
     node = min(stuck)
     path: list[int] = []
     while node not in path:

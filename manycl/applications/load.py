@@ -21,13 +21,10 @@ def load_application(
     trust: bool = False,
 ) -> Application:
     """The application in a file: manycl's own format, or PySchedCL's ``dag.json``, list of kernels, ``dag.graph`` (or
-    its folder) or ``.task`` list.
-
-    ``parameters`` are the values of symbols given on the command line, as text; ``kernel_folders`` and
-    ``info_folders`` are searched first for the sources and information files of PySchedCL's formats. ``trust``: the
-    file may run Python from anywhere and write results anywhere. Raises SpecificationError, or SourceError for a
-    kernel file that does not compile.
-    """
+    its folder) or ``.task`` list. ``parameters`` are the values of symbols given on the command line, as text;
+    ``kernel_folders`` and ``info_folders`` are searched first for the sources and information files of PySchedCL's
+    formats. ``trust``: the file may run Python from anywhere and write results anywhere. Raises SpecificationError, or
+    SourceError for a kernel file that does not compile."""
     file = Path(path)
     folders = [Path(folder) for folder in kernel_folders]
     infos = [Path(folder) for folder in info_folders]

@@ -1,9 +1,7 @@
-"""Measuring what the models of an application's kernels lack: every kernel on every device, at several sizes.
-
-Sizes are varied by the application's own symbols: those whose value changes some kernel's NDRange are halved, quartered
-and so on, all together and one by one, as far as the application loads with them. Every launch runs three times on each
-device that may run it, unless it has been measured there before; what is learned goes to the store.
-"""
+"""Measuring what the models of an application's kernels lack: every kernel on every device, at several sizes. Sizes are
+varied by the application's own symbols: those whose value changes some kernel's NDRange are halved, quartered and so
+on, all together and one by one, as far as the application loads with them. Every launch runs three times on each device
+that may run it, unless it has been measured there before; what is learned goes to the store."""
 
 from __future__ import annotations
 
@@ -52,8 +50,7 @@ class ProfileStep:
 
 
 def variations(load: Load, given: Parameters) -> list[tuple[Parameters, Application]]:
-    """The application as it was asked for, then with other values of its size symbols; each that loads and has other
-    NDRanges than all before."""
+    """The application, then with other values of its size symbols, if it loads and has NDRanges not seen before."""
     first = load(given)
     found = [(given, first)]
     seen = {_ranges(first)}
@@ -107,10 +104,8 @@ def profile(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[ProfileStep]:
     """Measure what is missing, largest first wanted, within ``budget`` seconds (infinity: all): yields what was done.
-
     The sizes that were asked for come first. A run that would take longer than what is left, as far as the models know,
-    is left out; a first run, which builds kernels, is taken to need as long as the last one did.
-    """
+    is left out; a first run, which builds kernels, is taken to need as long as the last one did."""
     begin = time.monotonic()
     done, first = 0, 0.0
     for parameters, application in found:
@@ -172,8 +167,7 @@ def _on_device(
 
 
 def _known(session: Session, problem: Problem, device: DeviceIndex) -> int:
-    """Return how often the launch that was measured least on a device has been measured there (ENOUGH: nothing is
-    missing)."""
+    """Return how often the launch measured least on a device was measured there (ENOUGH: nothing is missing)."""
     place = session.machine.devices[device]
     least = ENOUGH
     for node, task in enumerate(problem.graph.nodes):

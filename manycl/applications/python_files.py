@@ -86,8 +86,7 @@ def python_file(fields: Fields, folder: Path, trust: bool) -> Path:
 
 
 def confined(path: Path, folders: Sequence[Path], what: str, place: Location, trust: bool) -> Path:
-    """The path, if it lies beneath one of the folders, links followed, or the file is trusted; else
-    SpecificationError."""
+    """The path, if it is beneath a folder, links followed, or the file is trusted; else SpecificationError."""
     if trust:
         return path
     try:

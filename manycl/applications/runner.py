@@ -1,17 +1,17 @@
-"""Runs an application on the devices that are here, and checks its results."""
+"""Runs an application on the devices that are here, once or in turn with its data left in place, and checks it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from manycl.api.arrays.host_arrays import AnyArray, as_bytes
-from manycl.applications.application import Application
-from manycl.applications.iterations import Iterations
+from manycl.applications.application import Application, Iterate
 from manycl.applications.python_files import functions
 from manycl.errors import ResultError, RunError
 from manycl.graph.graph import BufferKey, Graph
@@ -22,6 +22,7 @@ from manycl.plan.policy import Policy, learns
 from manycl.run.data.host_memory import copy_bytes, ram_bytes
 from manycl.run.engine.observers import Counting
 from manycl.run.engine.result import Result
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
 from manycl.utilities import user_file
@@ -86,8 +87,7 @@ class Runner:
                 self._initial[key] = data  # needed again when the graph is run again
 
     def _load_functions(self) -> None:
-        """Run the Python files whose functions a device may run: what is wrong with them is told before anything
-        runs."""
+        """Run the Python files whose functions a device may run: their faults are told before anything runs."""
         programs, devices = self.session.backend.programs, list(self.session.machine.numbered())
         for version, function in functions(self.application.graph):
             if any(d.kind in version.kinds and not programs.fault(version, index) for index, d in devices):
@@ -147,11 +147,9 @@ class Runner:
         return key if self.iterations is None else self.iterations.holds(key)
 
     def check(self, outputs: Mapping[str, AnyArray]) -> list[Check]:
-        """Compare with the application's reference, where it has one, and with one device running all in order.
-
-        The second comparison is bit for bit when all devices are of one model; otherwise within the tolerance, since
-        different devices may round differently.
-        """
+        """Compare with the application's reference, where it has one, and with one device running all in order. The
+        second comparison is bit for bit when all devices are of one model; otherwise within the tolerance, since
+        different devices may round differently."""
         checks = []
         if self.application.reference is not None:
             checks.append(_against("reference", outputs, self._reference(), self.application.tolerance))
@@ -236,3 +234,81 @@ def relative_error(result: AnyArray, expected: AnyArray) -> float:
         return float("inf")
     scale = float(np.max(np.abs(b), where=finite, initial=0.0)) or 1.0
     return float(np.max(np.abs(a - b), where=finite, initial=0.0)) / scale
+
+
+class Iterations:
+    """The graph of an application that is repeated, and which buffer holds what its names mean."""
+
+    def __init__(self, application: Application, how: Iterate, session: Session) -> None:
+        self._application = application
+        self._how = how
+        self._session = session
+        self._swapped: dict[BufferKey, BufferKey] = dict((*how.swap, *((b, a) for a, b in how.swap)))
+        self._learners = Learners()
+        self._odd = False
+        self.times = 0  # of the last run
+
+    @property
+    def exchanged(self) -> frozenset[BufferKey]:
+        """Buffers that take part in an exchange."""
+        return frozenset(self._swapped)
+
+    def reset(self) -> None:
+        """Every buffer is again what its name says."""
+        self._odd = False
+
+    def holds(self, key: BufferKey) -> BufferKey:
+        """The buffer that holds the contents of another one now."""
+        return self._swapped.get(key, key) if self._odd else key
+
+    def run(
+        self,
+        policy: str | Policy | Plan | None,
+        queues: Mapping[str, int],
+        options: Mapping[str, str] | None,
+        progress: Callable[[int], None] | None,
+        times: int | None = None,
+    ) -> Result:
+        """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
+        have ``iterations`` and ``total_seconds``."""
+        chosen = self._learners.find(policy, options)
+        prepared: dict[tuple[BufferKey, ...], CachedGraph] = {}  # by what is brought to the host afterwards
+        machine = self._session.machine
+        until = self._condition() if times is None else None
+        total, turn = 0.0, 0
+        while turn < (self._how.times if times is None else times):
+            results = self._application.read_after(turn + 1) if machine.memories > 1 else ()
+            if (found := prepared.get(results)) is None:
+                graph = self._application.graph_with(results, machine)
+                found = CachedGraph(self._session, graph, chosen, queues=queues, options=options)
+                prepared[results] = found
+            result = found.run(self._swapped if self._odd else None)
+            total += result.seconds
+            turn += 1
+            self._odd ^= bool(self._swapped)
+            if progress is not None:
+                progress(turn)
+            if until is not None and turn % self._how.every == 0 and self._true(until):
+                break
+        self.times = turn
+        return replace(result, details={**result.details, "iterations": turn, "total_seconds": total})
+
+    def _condition(self) -> Callable[..., Any] | None:
+        if self._how.until is None:
+            return None
+        path, name = self._how.until
+        return user_file.function(Path(path), name, "file of the condition", ResultError)
+
+    def _true(self, until: Callable[..., Any]) -> bool:
+        assert self._how.until is not None
+        buffers, contents = self._application.graph.buffers, self._application.contents
+        given: dict[str, AnyArray] = {}
+        for key in self._how.buffers:
+            view = self._session.buffers.host(self.holds(key)).view(contents[key].dtype).reshape(contents[key].shape)
+            view.flags.writeable = False
+            given[buffers[key].name] = view
+        try:
+            return bool(until(given))
+        except (Exception, SystemExit) as error:
+            path, name = self._how.until
+            raise ResultError(f"{path}: {name} failed: {type(error).__name__}: {error}") from error

@@ -9,7 +9,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from manycl.cli.completers import completed
+from manycl.cli.completion import completed
 from manycl.errors import ManyclError
 
 HELP = "list the examples that come with manycl, or write some of them into this folder"
@@ -81,8 +81,7 @@ def _files(name: str) -> list[Traversable]:
 
 
 def _checked(wanted: list[str], folder: Path, overwrite: bool) -> list[str]:
-    """The names, each once; all is known before anything is written. Raises ManyclError for what there is not, and for
-    files that would be replaced."""
+    """The names, each once. Raises ManyclError, before anything is written, for unknown ones and existing files."""
     from manycl.expressions import suggest
 
     chosen = list(dict.fromkeys(wanted))

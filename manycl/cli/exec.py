@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from manycl.cli import completers, options
-from manycl.cli.completers import completed
+from manycl.cli import completion, options
+from manycl.cli.completion import completed
 from manycl.errors import ManyclError
 
 HELP = "run an unmodified OpenCL program (Python, C, C++) on every device"
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "manycl exec [options] -- COMMAND ..."
     options.add_devices(parser)
     words = "scheduling policy (docs/policies.md); default: MANYCL_POLICY, else auto"
-    completed(parser.add_argument("--policy", metavar="NAME", help=words), completers.policies)
+    completed(parser.add_argument("--policy", metavar="NAME", help=words), completion.policies)
     options.add_gantt(parser)
     parser.add_argument("--trace", metavar="FILE", help="all runs' events as JSON lines (for `manycl report`)")
     parser.add_argument("--explain", action="store_true", help="say at the end which kernels were divided, and why not")

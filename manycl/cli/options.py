@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from manycl import flags
-from manycl.cli import completers
-from manycl.cli.completers import completed
+from manycl.cli import completion
+from manycl.cli.completion import completed
 from manycl.errors import ManyclError
 from manycl.utilities import user_file
 
@@ -71,12 +71,12 @@ def source_options(args: argparse.Namespace) -> list[str]:
 
 
 def add_devices(parser: argparse._ActionsContainer) -> None:
-    completed(parser.add_argument("--devices", metavar="SPEC", help=DEVICES), completers.devices, listed=True)
+    completed(parser.add_argument("--devices", metavar="SPEC", help=DEVICES), completion.devices, listed=True)
 
 
 def add_machine(parser: argparse._ActionsContainer, words: str) -> None:
     """``words``: what is done with the machine that is described."""
-    completed(parser.add_argument("--machine", metavar="NAME|FILE.toml", help=words), completers.machines)
+    completed(parser.add_argument("--machine", metavar="NAME|FILE.toml", help=words), completion.machines)
 
 
 def add_policy(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
         help="scheduling policy, one of docs/policies.md or your own as FILE.py:NAME; "
         "default: MANYCL_POLICY, else auto",
     )
-    completed(policy, completers.policies)
+    completed(policy, completion.policies)
     parser.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the policy (docs/policies.md)"
     )

@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from manycl import flags
-from manycl.cli import completers
-from manycl.cli.completers import completed
+from manycl.cli import completion
+from manycl.cli.completion import completed
 from manycl.errors import ManyclError
 from manycl.reservations.hold import Hold
-from manycl.reservations.identity import for_children
-from manycl.reservations.records import Reservation
+from manycl.reservations.records import Reservation, for_children
 
 HELP = "keep a device from all other processes of this user, while a command runs or for some time"
 _EPILOG = """\
@@ -36,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.usage = "manycl reserve DEVICE [--for SECONDS] [--priority N] [-- COMMAND ...]"
     device = parser.add_argument("device", metavar="DEVICE", help="what to reserve, in the syntax of --devices")
-    completed(device, completers.devices, listed=True)
+    completed(device, completion.devices, listed=True)
     parser.add_argument("--for", dest="seconds", metavar="SECONDS", type=float, help="give it back after so long")
     parser.add_argument(
         "--priority", metavar="N", type=int, default=0, help="before those with lower ones, which leave it (default: 0)"
@@ -76,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _command(hold: Hold, words: Sequence[str]) -> int:
-    """Run it, and give the device back when it ends, or before, when the time is over. Ctrl-C goes to both; the command
-    says what becomes of it."""
+    """Run it, and give the device back when it or the time ends. Ctrl-C goes to both; the command says what it does."""
     try:
         child = subprocess.Popen(words, env=flags.inherited(()) | {flags.RESERVATION: for_children()})
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Choosing, dividing and opening the devices that are here."""
+"""Choosing, dividing and opening the devices that are here, by this process or those of ``manycl serve``."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,13 +41,10 @@ class OpenDevice:
 
 
 def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:
-    """The machine that a selection means (None: MANYCL_DEVICES, else ``all``), and handles in the same order.
-
-    CPU devices that prove to compute in the host's memory have ``memory == HOST``. Every other device, also
-    every part of one, has a memory of its own, with links of prior estimates: with the host's memory, and with those of
-    devices that it can copy from. Raises DeviceError for devices
-    that are not here, cannot be divided so, or are chosen twice.
-    """
+    """The machine that a selection means (None: MANYCL_DEVICES, else ``all``), and handles in the same order. CPU
+    devices that prove to compute in the host's memory have ``memory == HOST``. Every other device, also every part of
+    one, has a memory of its own, with links of prior estimates: with the host's memory, and with those of devices that
+    it can copy from. Raises DeviceError for devices that are not here, cannot be divided so, or are chosen twice."""
     return arranged(chosen_devices(selection))
 
 
@@ -127,11 +124,9 @@ def _choose(items: Sequence[Item], roots: Sequence[Root]) -> list[OpenDevice]:
 
 
 def _select(item: Item, roots: Sequence[Root]) -> list[Root]:
-    """The roots that a selector means: a kind among those of ``all``, a name, or part of a name.
-
-    Platforms are looked at before models (an Intel processor is also in PoCL's model name). As in ``all``, a
-    processor that several platforms show is taken once.
-    """
+    """The roots that a selector means: a kind among those of ``all``, a name, or part of a name. Platforms are looked
+    at before models (an Intel processor is also in PoCL's model name). As in ``all``, a processor that several
+    platforms show is taken once."""
     word = item.selector.lower()
     if word == "all" or word in DEVICE_KINDS:
         found = [r for r in roots if not r.why_not and word in ("all", r.device.kind)]
@@ -212,3 +207,15 @@ def _refusal(item: Item | str, problem: str) -> DeviceError:
         for d in (r.device,)
     ]
     return DeviceError("\n    ".join([f"{item}: {problem}; here are", *there, *survey().notes]), hint=EXAMPLES)
+
+
+Opener = Callable[[str | Sequence[str] | None], tuple[Machine, tuple[OpenDevice, ...]]]
+
+
+def opener(serve: bool | None) -> Opener:
+    """What opens devices (None: as MANYCL_SERVE says)."""
+    if not (flags.serve() if serve is None else serve):
+        return open_devices
+    from manycl.drivers.serve.client import open_served
+
+    return open_served

@@ -124,13 +124,11 @@ class Driver(Protocol):
     opened with a slow-down."""
     needs_shared_memory: bool
     """Whether the host memory that becomes the device's (``allocate``) must be shared memory
-    (:func:`manycl.drivers.shared.shared_memory`), which is also what it copies best: it computes in another process of
-    this machine."""
+    (:func:`manycl.drivers.shared.shared_memory`), which is also what it copies best: its process is another one."""
     may_be_lost: bool
     """Whether it may be lost while this process and its other devices go on (DeviceLost)."""
     tells_when_lost: bool
-    """Whether what it says of commands is also true when it is lost: which of them have ended, and which may have
-    begun."""
+    """Whether what it says of commands is also true when it is lost: which have ended, and which may have begun."""
 
     @property
     def has_crashed(self) -> bool:
@@ -162,8 +160,7 @@ class Driver(Protocol):
         """Raises BuildError. May be called by several threads at once."""
 
     def kernel(self, program: Program, name: str) -> DeviceKernel:
-        """A new object for a kernel, with no argument set. Raises DriverError if there is none, or it cannot be
-        used."""
+        """A new object for a kernel, with no argument set. Raises DriverError if there is no such kernel."""
 
     def function(self, function: Callable[..., None], arguments: int) -> DeviceKernel:
         """A function of Python as a kernel with so many arguments, for a device that computes where Python does. When
@@ -234,8 +231,7 @@ class Driver(Protocol):
         """Until a command is complete; other threads run meanwhile. Raises DriverError if it has failed."""
 
     def times(self, event: Event) -> tuple[float, float]:
-        """When a command of a timed queue began and ended, by the device's clock. Raises DriverError if nobody
-        knows."""
+        """When a command of a timed queue began and ended, by the device's clock. Raises DriverError: unknown."""
 
     def clock(self) -> float | None:
         """Seconds to add to the device's clock to get the host's ``perf_counter``, as measured lately; None where that

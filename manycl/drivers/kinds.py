@@ -21,12 +21,10 @@ Advise = Callable[[Sequence[Device], Sequence[Device]], list[Advice]]
 
 
 class Kind(NamedTuple):
-    """``look`` is called once a process. ``install``: what gives devices of this kind to a machine without.
-
-    ``first``: its processor comes before all others', and looking for it loads no library.
-    ``only_processors``: whether this kind can show nothing here but processors and simulators, told without loading a
-    library; False where that is not sure.
-    """
+    """``look`` is called once a process. ``install``: what gives devices of this kind to a machine without. ``first``:
+    its processor comes before all others', and looking for it loads no library. ``only_processors``: whether this kind
+    can show nothing here but processors and simulators, told without loading a library; False where that is not
+    sure."""
 
     name: str
     look: Look

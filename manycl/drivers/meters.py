@@ -1,6 +1,5 @@
 """Meters of energy: RAPL's counters of processors and their memory, and those of NVIDIA's GPUs (NVML), where this
-machine has some that the process may read. All count joules since some time; RAPL's begin again at a limit.
-"""
+machine has some that the process may read. All count joules since some time; RAPL's begin again at a limit."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ NVML = "libnvidia-ml.so.1"
 
 
 class Meter(NamedTuple):
-    """A meter: its name, what reads its joules (NaN: it cannot be read), and how many it counts before it begins
-    again."""
+    """A meter: its name, what reads its joules (NaN: it cannot be read), and the joules after which it begins again."""
 
     name: str
     read: Callable[[], float]
@@ -44,8 +42,7 @@ def rapl(folder: Path = POWERCAP) -> list[Meter]:
 
 
 def nvidia(open_library: Callable[[str], Any] = ctypes.CDLL) -> list[Meter]:
-    """Return the meters of NVIDIA's GPUs, from Volta on; none without the driver's library. They count in steps of 20
-    to 100 ms."""
+    """Return the meters of NVIDIA's GPUs, from Volta on; none without the driver's library. Steps: 20 to 100 ms."""
     count, found = ctypes.c_uint(), list[Meter]()
     try:
         library = open_library(NVML)

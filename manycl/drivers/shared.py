@@ -1,9 +1,7 @@
-"""Memory of this process that worker processes have, too: what either writes, the other one sees.
-
-It is one file without a name, of which each process has a mapping; it goes with the last of them, however they end. It
-is as large as the machine's memory, and only what is used of it takes any. A process that was forked has the *same*
-memory, not a copy of it.
-"""
+"""Memory of this process that worker processes have, too: what either writes, the other one sees. It is one file
+without a name, of which each process has a mapping; it goes with the last of them, however they end. It is as large as
+the machine's memory, and only what is used of it takes any. A process that was forked has the *same* memory, not a copy
+of it."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ _REMOVE = getattr(mmap, "MADV_REMOVE", None)
 
 
 class Arena:
-    """One such file. ``descriptor``: of it; ``nbytes``: its size, ``used``: what arrays have of it. Threads may share
-    it."""
+    """One such file. ``descriptor``: of it; ``nbytes``: its size, ``used``: what arrays have of it. For all threads."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -42,8 +39,7 @@ class Arena:
         self._process = os.getpid()
 
     def take(self, nbytes: int) -> Bytes:
-        """Uninitialised memory that starts on a page; it comes back when nobody looks at it any more. Raises
-        MemoryError."""
+        """Uninitialised memory that starts on a page; it comes back when nobody looks at it. Raises MemoryError."""
         size = max(-(-nbytes // _PAGE) * _PAGE, _PAGE)
         with self._lock:
             while self._given_back:

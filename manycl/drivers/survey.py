@@ -1,8 +1,5 @@
-"""Which devices are here, what they are called, and which of them ``all`` means.
-
-One physical device may be shown by several kinds of drivers and several platforms, under several names; ``all`` has it
-once.
-"""
+"""Which devices are here, what they are called, and which of them ``all`` means. One physical device may be shown by
+several kinds of drivers and several platforms, under several names; ``all`` has it once."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from manycl.utilities.forks import Mark
 
 @dataclass(frozen=True, eq=False)
 class Root:
-    """A device as a driver shows it; ``driver``: the kind's name. ``why_not`` says why ``all`` leaves it out (empty: it
-    does not)."""
+    """A device as a driver shows it; ``driver``: the kind's name. ``why_not``: why ``all`` leaves it out, or empty."""
 
     device: Device
     handle: Handle
@@ -31,8 +27,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Survey:
-    """Every root device, those of ``all`` first; ``notes`` tell what was found and could not be used as it
-    is."""
+    """Every root device, those of ``all`` first; ``notes`` tell what could not be used as it is."""
 
     roots: tuple[Root, ...]
     notes: tuple[str, ...] = ()
@@ -91,10 +86,8 @@ def advice(found: Survey, chosen: Sequence[Device]) -> tuple[Advice, ...]:
 
 
 def discover() -> tuple[Device, ...]:
-    """Every root device that is here, whatever ``all`` would choose.
-
-    ``memory`` is what a device claims; whether it really shares the host's is proved when it is opened.
-    """
+    """Every root device that is here, whatever ``all`` would choose. ``memory`` is what a device claims; whether it
+    really shares the host's is proved when it is opened."""
     return tuple(r.device for r in survey().roots)
 
 

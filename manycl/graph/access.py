@@ -68,8 +68,7 @@ def access_of(task: Node, sizes: Mapping[BufferKey, int]) -> dict[BufferKey, Acc
 
 
 def needed(task: Node, sizes: Mapping[BufferKey, int]) -> dict[BufferKey, Region]:
-    """The bytes that a node that runs as a whole must find: those that it reads, and those that it may leave in part as
-    they were."""
+    """The bytes that a node that runs as a whole must find: those that it reads, or may leave in part as they were."""
     found, writes = touched(task, sizes)
     if not isinstance(task, CopyTask | FillTask):
         for key, region in writes.items():

@@ -54,8 +54,7 @@ class _Checked:
         self.asked: Counter[_Kernel] = Counter()
 
     def enclosure(self, own: Version) -> tuple[Enclosure, frozenset[str]] | None:
-        """Return what a kernel accesses in any launch, and the names of the values on which that depends; None where
-        that cannot be told."""
+        """Return what a kernel accesses in any launch, and the names that decide it; None: nobody can tell."""
         key = own.program.tree, own.kernel.name
         if key not in self.enclosed:
             self.enclosed[key] = None
@@ -164,8 +163,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
 
 def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[object]) -> bool:
     """Whether intervals tell that a launch does not leave its buffers, or that nobody can tell. Takes some ten
-    microseconds, and two if it differs from one before in scalars only that decide nothing; arguments that share memory
-    are looked at closer."""
+    microseconds, two if only scalars that decide nothing differ from one before; shared memory is looked at closer."""
     with suppress(Exception):  # it is looked at closer
         found = _checked.enclosure(own)
         if found is None:

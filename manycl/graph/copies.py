@@ -75,8 +75,7 @@ def fill_task(
     target: Buffer | Place, pattern: bytes, nbytes: int | None = None, *, target_offset: int = 0, name: str = "fill"
 ) -> FillTask:
     """Some bytes of a buffer, or a view of one, filled (None: all from the offset on). Raises LaunchError for bytes
-    that it does not have, and for a pattern of a length that OpenCL does not have, or which does not divide offset and
-    size."""
+    that it does not have, and for a pattern whose length OpenCL does not have, or does not divide offset and size."""
     to = Place.of(target)
     nbytes = to.nbytes - target_offset if nbytes is None else nbytes
     to.check(name, "target", target_offset, nbytes)
@@ -140,8 +139,7 @@ def _by_numpy(task: CopyTask | FillTask) -> Callable[..., None]:
 
 
 def check_extent(task: Node, sizes: Mapping[BufferKey, int]) -> None:
-    """Raise LaunchError for a copy or fill that does not fit into its buffers, as far as their ``sizes`` (bytes, by
-    key) are known. Anything else fits."""
+    """Raise LaunchError for a copy or fill that does not fit into buffers of known ``sizes`` (bytes, by key)."""
     if not isinstance(task, CopyTask | FillTask):
         return
     if task.nbytes < 1:

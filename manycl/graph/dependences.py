@@ -1,5 +1,4 @@
-"""Dependences from the order of enqueueing: read after write, write after read, write after write; and orders that keep
-them."""
+"""Dependences from the order of enqueueing (read after write, write after read or write), and orders that keep them."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class Batch:
 
     def with_results(self, keys: Iterable[BufferKey]) -> Batch:
         """With a node behind all others that the host's copies of these buffers are for, as far as nodes write them:
-        what the host will read is planned, moved and timed as a part of the graph. Of declared components it is one of
-        its own."""
+        what the host will read is planned, moved and timed as a part of the graph. It is a component of its own."""
         wanted = tuple(keys)
         written = {key for node in self.nodes for key in node.writes} if wanted else ()
         results = [key for key in dict.fromkeys(wanted) if key in written]
@@ -99,8 +97,7 @@ class Batch:
         return replace(self, nodes=(*self.nodes, result_task(results)), components=(*self.components, *alone))
 
     def as_in(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
-        """With the edges of a graph of the same signature (:mod:`manycl.graph.signature`) that has buffer b where this
-        has ``keys[b]``."""
+        """With the edges of a graph of the same signature that has buffer b where this has ``keys[b]``."""
         parts = frozenset(map(keys.__getitem__, graph.parts))
         return Graph(self.nodes, self.buffers, graph.predecessors, self.components, parts=parts)
 
@@ -113,12 +110,10 @@ def with_results(graph: Graph, keys: Iterable[BufferKey]) -> Graph:
 
 
 class GraphBuilder:
-    """Collects buffers and nodes in the order of enqueueing.
-
-    Two nodes that touch the same bytes of a buffer are ordered unless both only read them. Transitive edges are left
-    out where a chain through the same bytes already implies them, so a graph of n nodes over b buffers keeps O(n b)
-    edges. Buffers of which no node touches only a part, nearly all, are looked at as a whole.
-    """
+    """Collects buffers and nodes in the order of enqueueing. Two nodes that touch the same bytes of a buffer are
+    ordered unless both only read them. Transitive edges are left out where a chain through the same bytes already
+    implies them, so a graph of n nodes over b buffers keeps O(n b) edges. Buffers of which no node touches only a part,
+    nearly all, are looked at as a whole."""
 
     def __init__(self) -> None:
         self._buffers: dict[BufferKey, Buffer] = {}
@@ -229,8 +224,7 @@ class _Endless(dict[BufferKey, int]):
 def least_first(
     predecessors: Sequence[Collection[int]], successors: Sequence[Iterable[int]], keys: Sequence[Any] | None = None
 ) -> list[int]:
-    """Return a topological order: of the ready nodes, the one with the least key first. Ties go by node index. Nodes of
-    a cycle, and those behind it, are left out."""
+    """Return a topological order: of ready nodes the least key first, then the least index; without cycles."""
     known = keys if keys is not None else (0,) * len(predecessors)
     missing = [len(before) for before in predecessors]
     ready = [(known[i], i) for i, count in enumerate(missing) if count == 0]

@@ -1,8 +1,6 @@
-"""How a launch may be divided into ranges of its work-groups, and what each of them touches.
-
-Planners, lowering and whoever cuts launches for little memory ask one object; the launches of ranges are made of it in
-:mod:`manycl.run.lowering.ranges`.
-"""
+"""How a launch may be divided into ranges of its work-groups, and what each of them touches. Planners, lowering and
+whoever cuts launches for little memory ask one object; the launches of ranges are made of it in
+:mod:`manycl.run.lowering.ranges`."""
 
 from __future__ import annotations
 
@@ -200,8 +198,7 @@ class Division:
         return ", ".join(self.launch.kernel.arguments[i].name for i in self.arguments.get(key, ()))
 
     def unit(self, key: BufferKey) -> int:
-        """The most bytes, 8 or a smaller power of two, of which all that the kernel writes of a buffer at once
-        consists."""
+        """The most bytes, a power of two up to 8, of which all that the kernel writes at once consists."""
         mine, accesses = self.arguments[key], self.facts.summary.accesses
         sizes = [a.size or 1 for a in accesses if a.argument in mine and a.kind != "read"]
         return gcd(8, *sizes) if sizes else 1  # (none of a kernel that could not be followed)
@@ -416,8 +413,7 @@ class Division:
         return frozenset(self.key(i) for i in self.merge_kernel.reads)
 
     def reduction(self, shared: Set[BufferKey]) -> Reduction:
-        """What puts results together where ranges in several memories write the same bytes of the buffers
-        ``shared``."""
+        """What combines results where ranges in several memories write the same bytes of buffers ``shared``."""
         if self.operations or shared & self.promised:
             return Reduction.DIFFERENCE
         if not shared:
@@ -480,9 +476,7 @@ def _around(boxes: list[Box]) -> Region:
 
 def apart(divisions: Sequence[Division], ranges: Sequence[GroupRange]) -> str:
     """Why ranges, which are all of a launch, may not run in different versions, divided like this; empty: they may.
-
-    Asks for what versions touch at most, so it may say so of some that could.
-    """
+    Asks for what versions touch at most, so it may say so of some that could."""
     for division in divisions:
         if division.operations:
             return f"groups of {division.launch.kernel.name} change the same elements by atomic operations"

@@ -1,5 +1,4 @@
-"""The task graph: launches, copies, fills and host functions as nodes, dependences as edges, and the buffers that they
-touch."""
+"""The task graph: launches, copies, fills and host functions as nodes, dependences as edges, and their buffers."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class Window(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Of a range of launch ``launch``: the pieces that other ranges of it write at the same time, each elements of its
-    own (or by atomic operations): no race."""
+    """Of a range of ``launch``: pieces that other ranges write meanwhile, in elements apart or atomically: no race."""
 
     launch: int
     pieces: frozenset[BufferKey]
@@ -92,8 +90,7 @@ def owned(buffer: Buffer) -> Owned:
 
 
 Argument = BufferArg | LocalArg | bytes
-"""A launch's argument: a buffer or a view of one, local memory, or a scalar (or struct) as the bytes the kernel
-receives."""
+"""A launch's argument: a buffer or a view of one, local memory, or a scalar (or struct) as bytes."""
 
 
 @dataclass(frozen=True)
@@ -146,11 +143,10 @@ class Launch:
     orders the frontier before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel.
     ``annotations`` are the user's promises about the arguments. ``versions``, where there are several, are all
     implementations, the launch's own kernel first: any of them may run, with the same arguments
-    (:mod:`manycl.graph.versions.versions`).
-    ``overwrites`` are those of the ``writes`` of which it writes every byte that its arguments have, so what these held
-    is not needed.
-    ``partition``, 1 to 9, are the tenths of its work-groups that are meant for GPUs, the rest being for CPUs. Treat as
-    frozen (plain slots because ten thousand of them are made per run).
+    (:mod:`manycl.graph.versions.versions`). ``overwrites`` are those of the ``writes`` of which it writes every byte
+    that its arguments have, so what these held is not needed. ``partition``, 1 to 9, are the tenths of its work-groups
+    that are meant for GPUs, the rest being for CPUs. Treat as frozen (plain slots because ten thousand of them are made
+    per run).
     """
 
     name: str
@@ -179,8 +175,7 @@ class Launch:
 
 @dataclass(slots=True, eq=False)
 class HostTask:
-    """A host function that is a node: called as ``function(*arrays)`` when its inputs are valid on the host. The rest
-    as of a :class:`Launch`."""
+    """A host function: called as ``function(*arrays)`` when its inputs are valid on the host; else a launch."""
 
     name: str
     function: Callable[..., Any]
@@ -206,8 +201,7 @@ def results_of(nodes: Sequence[Node]) -> Sequence[BufferKey]:
 @dataclass(slots=True, eq=False)
 class MemoryTask:
     """``nbytes`` bytes of a buffer (the first of ``args``) are written, from byte ``target_offset`` on; no kernel.
-    ``reads``, ``writes``, ``overwrites``, ``device`` and ``rank`` as of a launch. Made by :mod:`manycl.graph.copies`,
-    which checks the sizes."""
+    Other fields are as of a launch. Made by :mod:`manycl.graph.copies`, which checks the sizes."""
 
     function: ClassVar[str]  # what traces have for a kernel's name
     name: str
@@ -228,8 +222,7 @@ class MemoryTask:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CopyTask(MemoryTask):
-    """They are copied from another buffer (the second of ``args``), or from bytes of the same one that they do not
-    overlap."""
+    """They are copied from another buffer (the second of ``args``), or from other bytes of the same one."""
 
     function: ClassVar[str] = "copy"
     source_offset: int
@@ -252,8 +245,7 @@ Node = DeviceTask | HostTask
 
 
 def ndrange(task: DeviceTask | Version) -> tuple[tuple[int, ...], tuple[int, ...] | None, str]:
-    """Global and local size, and the kernel function's name; of a copy or fill, which has no sizes, ``copy`` or
-    ``fill``."""
+    """Global and local size, and the kernel function's name; ``copy`` or ``fill``, which have no sizes."""
     if isinstance(task, CopyTask | FillTask):
         return (), None, task.function
     return task.global_size, task.local_size, task.kernel.name
@@ -329,8 +321,7 @@ class Graph:
     @cached_property
     def same(self) -> list[int]:
         """Per node, the first node that is the same launch, of the same buffers: what is found out about the one holds
-        for the other, whatever their place in the graph. Its own index where there is none before; so it is of host
-        tasks."""
+        for the other, whatever their place in the graph. Its own index where there is none, and for host tasks."""
         first: dict[object, int] = {}
         out: list[int] = []
         for index, task in enumerate(self.nodes):

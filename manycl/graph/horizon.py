@@ -1,8 +1,6 @@
 """How much is collected before it runs without being asked for: programs that enqueue a loop of any length keep their
-devices busy meanwhile, and what repeats is met again, part by part.
-
-Counted in commands, so that what is planned together does not depend on how busy the machine is.
-"""
+devices busy meanwhile, and what repeats is met again, part by part. Counted in commands, so that what is planned
+together does not depend on how busy the machine is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Launches that differ in integers alone: between which bounds of these all of them keep to their buffers.
-
-Loops hand kernels their counters, strides and levels. Looking at each launch takes some 30 us, as long as several small
-kernels; intervals (:mod:`manycl.analysis.regions.enclosure`) tell of all integers between two as quickly as of one.
-"""
+"""Launches that differ in integers alone: between which bounds of these all of them keep to their buffers. Loops hand
+kernels their counters, strides and levels. Looking at each launch takes some 30 us, as long as several small kernels;
+intervals (:mod:`manycl.analysis.regions.enclosure`) tell of all integers between two as quickly as of one."""
 
 from __future__ import annotations
 

@@ -30,10 +30,8 @@ _OPERATIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 
 def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Version | None = None) -> KnownLaunch:
     """What the analysis is told of a launch, or of another version of it, for :func:`manycl.analysis.service.launched`.
-
     ``sizes``: bytes of each of its buffers by key. Floating-point arguments on which no access depends are left out.
-    Raises LaunchError where the local size is left open, or an annotation cannot be evaluated for this launch.
-    """
+    Raises LaunchError where the local size is left open, or an annotation cannot be evaluated for this launch."""
     own = version or Version(launch.program, launch.kernel, launch.global_size, launch.local_size)
     annotations = launch.annotations if version is None else version.annotations
     if own.local_size is None:

@@ -1,10 +1,6 @@
-"""What makes a launch right: its arguments, their bytes, and its NDRange; checked before anything is planned
-or run.
-
-The rules are OpenCL's (clSetKernelArg, clEnqueueNDRangeKernel), narrowed where OpenCL leaves room for silent
-mistakes: a scalar is converted by value to the type that the kernel declares, never reinterpreted, and must
-fit it.
-"""
+"""What makes a launch right: its arguments, their bytes, and its NDRange; checked before it is planned. The rules are
+OpenCL's (clSetKernelArg, clEnqueueNDRangeKernel), narrowed where OpenCL leaves room for silent mistakes: a scalar is
+converted by value to the declared type, never reinterpreted, and must fit."""
 
 from __future__ import annotations
 
@@ -75,9 +71,7 @@ _MAX_ITEMS = 2**63 - 1
 
 
 def split_type(name: str) -> tuple[str, int]:
-    """``float4`` -> ``("float", 4)``, ``unsigned int`` -> ``("uint", 1)``; ValueError for what is no such
-    type.
-    """
+    """``float4`` -> ``("float", 4)``, ``unsigned int`` -> ``("uint", 1)``; ValueError for what is no such type."""
     plain = " ".join(name.split())
     plain = _ALIASES.get(plain, plain)
     if plain in _TYPES:
@@ -96,13 +90,10 @@ def stored_lanes(lanes: int) -> int:
 
 
 def scalar_bytes(argument: ArgumentFacts, value: Any) -> bytes:
-    """The bytes that the kernel receives for a by-value argument.
-
-    ``value`` is a number (Python's or NumPy's), a sequence of ``lanes`` numbers for a vector, or, for any
-    type, bytes or a NumPy value with exactly the argument's bytes. Numbers are converted by value: an integer
-    must lie in the range of the declared type, and a fractional number does not go into an integer. Raises
-    LaunchError.
-    """
+    """The bytes that the kernel receives for a by-value argument. ``value`` is a number (Python's or NumPy's), a
+    sequence of ``lanes`` numbers for a vector, or, for any type, bytes or a NumPy value with exactly the argument's
+    bytes. Numbers are converted by value: an integer must lie in the range of the declared type, and a fractional
+    number does not go into an integer. Raises LaunchError."""
     if argument.lanes == 1 and argument.kind == "scalar" and not isinstance(value, (np.ndarray, np.bool_)):
         pack = _PACK.get(argument.base)
         if pack is not None:
@@ -167,11 +158,9 @@ def _pack_one(argument: ArgumentFacts, value: Any) -> bytes:
 def check_ndrange(
     kernel: KernelFacts, global_size: int | Iterable[int], local_size: int | Iterable[int] | None
 ) -> tuple[Sizes, Sizes | None]:
-    """The NDRange as tuples, in work-items, or LaunchError.
-
-    One to three dimensions, all positive; the work-group divides the global size, and has the size that the kernel
-    requires, if any. Without ``local_size`` a kernel's required size is used.
-    """
+    """The NDRange as tuples, in work-items, or LaunchError. One to three dimensions, all positive; the work-group
+    divides the global size, and has the size that the kernel requires, if any. Without ``local_size`` a kernel's
+    required size is used."""
     size = _sizes(kernel, "global", global_size)
     required = kernel.required_work_group
     if local_size is None:
@@ -227,11 +216,9 @@ def integers(value: Any) -> Sizes:
 
 
 def check_element_type(argument: ArgumentFacts, dtype: str | np.dtype[Any]) -> None:
-    """Raises LaunchError when an array of NumPy type ``dtype`` cannot be what a buffer argument points to.
-
-    The widths and integer or floating must agree, of every member of a structured type (and of the parts of a complex
-    number); the sign may differ. Bytes go anywhere; so does anything into structs and void, whose layout is the user's.
-    """
+    """Raises LaunchError when an array of NumPy type ``dtype`` cannot be what a buffer argument points to. The widths
+    and integer or floating must agree, of every member of a structured type (and of the parts of a complex number); the
+    sign may differ. Bytes go anywhere; so does anything into structs and void, whose layout is the user's."""
     known = TYPES.get(argument.base)
     if known is None:
         return
@@ -256,8 +243,7 @@ def leaves(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
 
 class LaunchOptions(NamedTuple):
     """What need not be said of a launch: its ``name`` (else the kernel's), where it may run (``device``), its place
-    among others (``rank``: the highest first), promises about what it touches, and the tenths of it that are meant for
-    GPUs (``partition``)."""
+    among others (``rank``: highest first), promises of what it touches, tenths for GPUs (``partition``)."""
 
     name: str = ""
     device: str | Placement = ""
@@ -281,12 +267,9 @@ def make_launch(
     dtypes: Mapping[BufferKey, str] | None = None,
     options: LaunchOptions = PLAIN,
 ) -> Launch:
-    """A checked launch. ``args`` are BufferArg, LocalArg or values for scalars, one per parameter of the
-    kernel.
-
-    ``buffers`` are the buffers by key; ``dtypes`` the NumPy types of those whose element type is to be
-    checked. What the launch reads and writes is what the analysis found, whatever anyone declared. Raises LaunchError.
-    """
+    """A checked launch. ``args`` are BufferArg, LocalArg or values for scalars, one per parameter of the kernel.
+    ``buffers`` are the buffers by key; ``dtypes`` the NumPy types of those whose element type is to be checked. What
+    the launch reads and writes is what the analysis found, whatever anyone declared. Raises LaunchError."""
     name, global_offset = options.name, options.global_offset
     kernel = find_kernel(program, kernel_name)
     where = f"kernel {kernel.name}" if name in ("", kernel.name) else f"kernel {kernel.name} ({name})"

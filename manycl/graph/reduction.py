@@ -51,8 +51,7 @@ ATOMICS = ("int", "uint", "long", "ulong")
 
 
 class Promised(NamedTuple):
-    """A promise that steps rely on: the launch (``proof``: as in :class:`Promises`), and whether it had been checked
-    when they were made."""
+    """A promise that steps rely on: the launch (``proof``: see :class:`Promises`), and whether it was checked."""
 
     proof: Hashable
     program: ProgramFacts

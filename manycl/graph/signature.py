@@ -25,11 +25,8 @@ class Signature(NamedTuple):
 
 
 def signature(batch: Batch) -> Signature | None:
-    """What a batch has in common with others.
-
-    None for one with host functions: what those do is theirs, and each has to run as it was given. Takes some
-    microsecond a node.
-    """
+    """What a batch has in common with others. None for one with host functions: each has to run as it was given. Takes
+    some microsecond a node."""
     places: dict[BufferKey, int] = {}
     place = places.setdefault
     nodes: list[object] = []

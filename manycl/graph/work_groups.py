@@ -14,11 +14,9 @@ LEAST = 16
 
 def with_work_groups(launch: Launch) -> Launch:
     """The launch with a local size, where the driver was to choose one and the kernel cannot tell which it is: any will
-    do, so that parts of the launch can be named by their work-groups. Else the launch as it is.
-
-    Where no size of LEAST work-items divides the NDRange, they are smaller: parts are named by them, but run with
-    whatever the driver chooses (:func:`chosen_by_driver`).
-    """
+    do, so that parts of the launch can be named by their work-groups. Else the launch as it is. Where no size of LEAST
+    work-items divides the NDRange, they are smaller: parts are named by them, but run with whatever the driver chooses
+    (:func:`chosen_by_driver`)."""
     if launch.local_size is not None or seen_groups(launch):
         return launch
     sizes = list(zip(launch.global_size, _MOST[len(launch.global_size)], strict=True))

@@ -109,8 +109,7 @@ class Contention:
 
 @dataclass(slots=True)
 class _Activity:
-    """An activity under way: at ``since``, ``left`` seconds of it remain, were it alone; it takes ``pace`` times as
-    long."""
+    """An activity: at ``since``, ``left`` seconds of it remain, were it alone; it takes ``pace`` times as long."""
 
     left: float
     since: float

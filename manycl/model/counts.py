@@ -1,9 +1,7 @@
-"""Counted work of launches: operations by kind and bytes, as the analysis finds them for the launch itself.
-
-Counting takes one to three milliseconds a launch, so only so many launches of a graph are counted. Others of the same
-kernel get the counts of the one that is nearest in T f, in proportion, and say so. Where the analysis cannot tell
-(``Work.operations`` is empty), ``Work.reason`` says why.
-"""
+"""Counted work of launches: operations by kind and bytes, as the analysis finds them for the launch itself. Counting
+takes one to three milliseconds a launch, so only so many launches of a graph are counted. Others of the same kernel get
+the counts of the one that is nearest in T f, in proportion, and say so. Where the analysis cannot tell
+(``Work.operations`` is empty), ``Work.reason`` says why."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ class _Kind(NamedTuple):
 
 
 class Counts:
-    """The work of launches that use these buffers; each kind of launch is counted when it is first asked for, unless
-    none is to be ``counted``."""
+    """The work of launches on these buffers; each kind is counted when first asked for, if ``counted``."""
 
     def __init__(self, buffers: Mapping[BufferKey, Buffer], *, counted: bool = True) -> None:
         self._buffers = buffers
@@ -49,8 +46,7 @@ class Counts:
 
     def work(self, launch: Launch, chosen: Launch | Version) -> Work:
         """Return the work of a whole launch of an implementation. ``global_bytes`` is what it moves if everything
-        touched before is still in a cache: the bytes of its buffers, or those of all its accesses where these are
-        fewer."""
+        touched before is still cached: the bytes of its buffers, or of all accesses if fewer."""
         plain = work_of(launch, chosen)
         nbytes = buffer_bytes(self._buffers, launch)
         kind = _Kind(chosen.global_size, plain.f, nbytes)
@@ -104,8 +100,7 @@ def _counted_steps(program: SequenceProgram, launch: Launch, plain: Work, buffer
 
 
 def facts_of(launch: Launch, chosen: Launch | Version, sizes: Mapping[BufferKey, int]) -> LaunchFacts | None:
-    """Return what the analysis finds of an implementation of a launch on buffers of so many bytes; None where there is
-    no source to analyse. Raises ManyclError."""
+    """Return what the analysis finds of an implementation on such buffers; None: no source. Raises ManyclError."""
     program, kernel = analysed(chosen.program, chosen.kernel)
     if not program.tree:  # facts made by hand
         return None

@@ -1,5 +1,4 @@
-"""Estimates of how long launches and transfers of a graph will take on a machine, and which version of a kernel is the
-fastest."""
+"""Estimates of how long launches and transfers of a graph take on a machine, and of which version is the fastest."""
 
 from __future__ import annotations
 
@@ -31,12 +30,9 @@ __all__ = ["Estimate", "History", "ModelEstimates"]
 
 
 class ModelEstimates(Estimates):
-    """Estimates for one graph on one machine.
-
-    The history is read once, when the first launch is asked for. ``exact``: the estimates are what will happen, as on a
-    machine that is only simulated. ``counted``: the operations of kernels that were never measured are counted, else
-    guessed.
-    """
+    """Estimates for one graph on one machine. The history is read once, when the first launch is asked for. ``exact``:
+    the estimates are what will happen, as on a machine that is only simulated. ``counted``: operations of kernels never
+    measured are counted, else guessed."""
 
     def __init__(
         self,
@@ -68,8 +64,7 @@ class ModelEstimates(Estimates):
         return ModelEstimates(graph, self._machine, self._history, exact=self._exact, counted=self._counted)
 
     def launch(self, node: int, device: DeviceIndex) -> float:
-        """Return the seconds of a node on a device of the machine; infinite where no version of it is for such a
-        device."""
+        """Return the seconds of a node on a device of the machine; infinite where no version is for it."""
         return self._seconds[node][device]
 
     def estimate(self, node: int, device: DeviceIndex) -> Estimate:
@@ -149,8 +144,7 @@ class ModelEstimates(Estimates):
         return max(self._rows[node].estimates[d].error for d in devices)
 
     def is_measured(self, node: int, device: DeviceIndex) -> bool:
-        """Return whether a launch's time on a device rests on measurements of its kernel there; copies and fills go by
-        bandwidth."""
+        """Return whether a launch's time on a device rests on measurements of its kernel; copies go by bandwidth."""
         return self._exact or self._rows[node].estimates[device].known
 
     def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
@@ -198,8 +192,7 @@ class ModelEstimates(Estimates):
             return nbytes / COPYING if source != target else 0.0
 
     def traffic(self, node: int, device: DeviceIndex) -> float:
-        """Return the bytes that a launch moves if everything touched before is still in a cache
-        (``model/counts.py``)."""
+        """Return the bytes that a launch moves if all touched before is cached (``model/counts.py``)."""
         task = self._graph.nodes[node]
         if isinstance(task, Launch):
             try:
@@ -300,8 +293,7 @@ class ModelEstimates(Estimates):
 
 
 def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
-    """Return the first guess for a launch on a device, without counts or measurements, and the version that it is
-    for."""
+    """Return the first guess for a launch on a device, without counts or measurements, and its version."""
     order = able(task, device) if task.versions else []
     if task.versions and not order:
         return IMPOSSIBLE, 0

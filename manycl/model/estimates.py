@@ -1,5 +1,4 @@
-"""Estimates: the interface of predicted times, for all that plans or simulates. One class, whose defaults are the
-values for unknown quantities."""
+"""Estimates: the interface of predicted times, for plans and simulation; its defaults stand for unknown quantities."""
 
 from __future__ import annotations
 
@@ -25,13 +24,11 @@ class Estimates(ABC):
 
     @abstractmethod
     def launch(self, node: int, device: DeviceIndex) -> float:
-        """Return the seconds of a node on a device, without transfers: of its fastest version; infinite where none can
-        run."""
+        """Return a node's seconds on a device, without transfers: of its fastest version; infinite if there is none."""
 
     @abstractmethod
     def transfer(self, nbytes: int, source: int, target: int) -> float:
-        """Return the seconds to move ``nbytes`` between two memories when nothing else moves (0 when they are the
-        same)."""
+        """Return the seconds to move ``nbytes`` between two memories when nothing else moves (0 in the same)."""
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         """Return the seconds of a range of ``count`` of the ``of`` work-groups along the dimension in which a node may
@@ -51,8 +48,7 @@ class Estimates(ABC):
         return sum(self.launch(node, device) for node in nodes)
 
     def uncounted(self) -> Estimates:
-        """Return the same estimates without counting operations, which takes long: what was never measured is guessed
-        roughly."""
+        """Return the same estimates without counting operations, which takes long: the rest is guessed roughly."""
         return self
 
     def for_graph(self, graph: Graph) -> Estimates | None:
@@ -60,18 +56,15 @@ class Estimates(ABC):
         return None
 
     def version(self, node: int, device: DeviceIndex) -> int:
-        """Return the version of a launch (index) that the time of :meth:`launch` is for; by default the launch
-        itself."""
+        """Return the version of a launch (index) that the time of :meth:`launch` is for; by default itself."""
         return 0
 
     def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        """Return how far off the ratios of a node's times on some devices are, as a part of them; by default not at
-        all."""
+        """Return how far off the ratios of a node's times on some devices are, as a part of them; by default 0."""
         return 0.0
 
     def is_measured(self, node: int, device: DeviceIndex) -> bool:
-        """Return whether a node's time on a device rests on measurements, and is no first guess; by default true, as
-        given times are not known better."""
+        """Return whether a node's time on a device is measured, no first guess; true for given times, by default."""
         return True
 
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:

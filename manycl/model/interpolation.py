@@ -1,8 +1,6 @@
-"""REPARA's estimate (Section 2.2): linear interpolation between the sizes that were measured, two or more.
-
-It is incremental: every new measurement refines it and moves its limits. Below the smallest and above the largest size
-the nearest segment is continued, with a bar that widens.
-"""
+"""REPARA's estimate (Section 2.2): linear interpolation between the sizes that were measured, two or more. It is
+incremental: every new measurement refines it and moves its limits. Below the smallest and above the largest size the
+nearest segment is continued, with a bar that widens."""
 
 from __future__ import annotations
 

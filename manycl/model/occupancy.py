@@ -49,10 +49,8 @@ def work_groups(launch: Launch) -> int:
 
 def share_of(work_items: float, work_groups: float, device: Device) -> float:
     """Return the fraction of ``device`` that so many work-items in so many work-groups (0: the driver chooses) can use.
-
     A core runs whole work-groups: with fewer groups than cores, the rest is idle. Elsewhere, and where the driver
-    chooses the work-group size, the work-items alone decide.
-    """
+    chooses the work-group size, the work-items alone decide."""
     units = max(1, device.compute_units)
     if work_groups and device.kind == "cpu":
         filled = work_groups / units

@@ -1,5 +1,4 @@
-"""The predictor of a launch's time: of all models of a kernel on a device, the surest; and of its versions, the
-fastest.
+"""The predictor of a launch's time: of a kernel's models on a device the surest; of its versions the fastest.
 
 A launch that was measured on the device takes its measured time (:mod:`manycl.model.history.history`). Another launch
 of a measured kernel takes the time of MKMD's regression or REPARA's interpolation, whichever has the narrower bar: the
@@ -72,11 +71,9 @@ class Predictor:
 
     def row(self, launch: Launch) -> LaunchRow:
         """Return the estimates of a launch for every device: of the version that is predicted to be the fastest there.
-
         Without versions, it is the launch itself. Of several that a device can run, the one that it prefers
         (:func:`manycl.graph.versions.feasible.able`) gives way only to one that is faster by measurements of both:
-        first guesses are too rough to tell versions apart.
-        """
+        first guesses are too rough to tell versions apart."""
         if not launch.versions:
             found = self._of(launch, launch, self._indices)
             return LaunchRow(tuple(found.values()), (0,) * len(found))
@@ -107,8 +104,7 @@ class Predictor:
         return {d: _choose(i, cases) for i, d in enumerate(devices)}
 
     def models(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> list[Estimate]:
-        """Return the fitted models' predictions for a launch on a device (without its slow-down), measured there or
-        not."""
+        """Return the fitted models' predictions for a launch on a device (without its slow-down), measured or not."""
         case = _Case(launch, chosen, self._places[device], self._history, self._counts)
         return case.here.predictions(case.work) if case.here is not None else []
 
@@ -122,8 +118,7 @@ class Predictor:
         return self._counts.work(launch, chosen).global_bytes
 
     def alone(self, launch: Launch, chosen: Launch | Version, local: tuple[int, ...], device: DeviceIndex) -> float:
-        """Return the first guess for one work-group alone, without the launch overhead; infinite where its operations
-        are not known."""
+        """Return the first guess for one work-group alone, without overhead; infinite: operations not known."""
         place, work = self._places[device], self._counts.work(launch, chosen)
         if not (work.exact and work.operations):
             return math.inf
@@ -178,8 +173,7 @@ class _Case:
 
     @cached_property
     def told(self) -> Estimate | None:
-        """The estimate from measurements of other launches of the kernel on the device: the surest of the models and of
-        the guess scaled by them."""
+        """The estimate from other launches of the kernel on the device: the surest of models and scaled guess."""
         if self.here is None:
             return None
         found: list[Estimate] = []

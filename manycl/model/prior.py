@@ -51,11 +51,9 @@ _WEIGHTS = {
     "": {"int": 0.5, "compare": 0.5, "convert": 1.0, "load": 8.0, "store": 8.0, "special": 16.0, "atomic": 16.0},
 }
 _PRODUCT = {"float.mul": 1, "float.add": 1, "load.global": 2, "int.mul": 2, "int.add": 3, "compare.int": 1}
-"""The operations in a step of a naive matrix product, whose rate is often given for a device; it counts as two
-operations."""
+"""The operations of a step of a naive matrix product, whose rate is often given for a device."""
 _SCATTERED = 1.25
-"""Clocks of a core that a native device takes for an access at which the work-items of a vector touch elements that lie
-apart, one after another."""
+"""Clocks of a native device's core for an access at which the work-items of a vector touch elements apart."""
 _CACHED, _FASTER = 1 << 20, 2.0
 """Bytes a core that stay in its caches from one launch to the next, and the factor by which they are then faster."""
 _DOUBLE = 2.0  # plain operations that one of double precision is worth

@@ -3,8 +3,7 @@
 y is in seconds, T the work-items, f the product of the loops' trip counts; b1 is the cost of a step of the loops, b2 of
 starting a work-item, e of a launch. None of them can be negative. Errors count relative to y (the papers and we report
 relative errors), and samples that do not fit the others are left out: a fit starts from the candidate whose typical
-error over all samples is least (least median of squares; Rousseeuw, 1984), then uses those samples whose errors are
-typical of it.
+error over all samples is least (least median of squares; Rousseeuw, 1984), then uses samples whose errors are typical.
 """
 
 from __future__ import annotations
@@ -69,10 +68,8 @@ class Regression:
 
 
 def fit(samples: Sequence[Sample]) -> Regression | None:
-    """Return the model of some samples, or None for fewer than three different launches.
-
-    It is deterministic, and independent of the samples' order. It takes about a millisecond.
-    """
+    """Return the model of some samples, or None for fewer than three different launches. It is deterministic, and
+    independent of the samples' order. It takes about a millisecond."""
     import numpy as np
 
     kept = sorted(s for s in samples if min(s) > 0 and all(map(math.isfinite, s)))
@@ -111,10 +108,8 @@ class _Fit(NamedTuple):
 
 
 def _fit_terms(rows: np.ndarray[Any, Any], terms: tuple[int, ...]) -> _Fit | None:
-    """Return the robust fit with some of the terms; None where there is none without negative coefficients.
-
-    The rows are divided by the seconds, so the target is 1 and residuals are relative.
-    """
+    """Return the robust fit with some of the terms; None where there is none without negative coefficients. The rows
+    are divided by the seconds, so the target is 1 and residuals are relative."""
     import numpy as np
 
     x = rows[:, terms]

@@ -2,9 +2,12 @@
 
 There are three ways to find them. Device-Hopping's predictors (P. Metzger et al., TACO 2021, Section 4) use only a
 kernel's features: linear regression on logarithms for CPUs, a random forest for GPUs (of logarithms, too, unlike the
-paper's: targets differ a thousandfold); trained by :mod:`manycl.model.slice_training`, kept as JSON. Its rule for
-sparse matrices (Section 4.5) keeps a slice in the cache. Ours measures: the first slices, of different sizes, show the
-cost of a slice beside its work.
+paper's: targets differ a thousandfold), kept as JSON. Its rule for sparse matrices (Section 4.5) keeps a slice in the
+cache. Ours measures: the first slices, of different sizes, show the cost of a slice beside its work.
+
+Predictors are trained with scikit-learn (Sections 4.1 and 4.3). A target is the smallest slice size at which a kernel
+that never migrates takes only a given part longer; it is found by trying. Models are judged by leaving out one kernel
+after the other (Section 7.2).
 """
 
 from __future__ import annotations
@@ -17,10 +20,13 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from statistics import median
-from typing import Any
+from statistics import geometric_mean, median
+from typing import Any, NamedTuple
 
-from manycl.analysis.costs.features import CPU, GPU, Features
+import numpy as np
+import numpy.typing as npt
+
+from manycl.analysis.costs.cost_function import CPU, GPU, Features
 from manycl.errors import ManyclError
 from manycl.units import LARGEST
 from manycl.utilities.kept import ENOUGH
@@ -45,7 +51,7 @@ class LinearSlices:
 
     def predict(self, logarithms: Sequence[float]) -> float:
         """Return the points of a slice, for a kernel's features
-        (:meth:`manycl.analysis.costs.features.Features.logarithms`)."""
+        (:meth:`manycl.analysis.costs.cost_function.Features.logarithms`)."""
         z = [(x - m) / s for x, m, s in zip(logarithms, self.means, self.scales, strict=False)]
         total = self.intercept + sum(w * x for w, x in zip(self.weights, z, strict=True))
         exponent = total * self.scales[-1] + self.means[-1]
@@ -74,8 +80,7 @@ Tree = TreeNode | float
 
 @dataclass(frozen=True, slots=True)
 class ForestSlices:
-    """The GPU model: the mean of the trees' values for the logarithm of the slice size. Features are single precision,
-    as they were in training."""
+    """The GPU model: the mean of the trees' logarithms of the slice size. Features are float32, as in training."""
 
     trees: tuple[Tree, ...]
 
@@ -127,8 +132,7 @@ class Predictors:
 
 
 def read(path: Path) -> Predictors:
-    """Return the predictors in a file. Raises SliceError for a file without any, OSError for one that cannot be
-    read."""
+    """Return the predictors in a file. Raises SliceError for a file without any, OSError as reading does."""
     try:
         return from_json(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, SliceError) as error:
@@ -219,11 +223,9 @@ def cached_slice(points: int, nbytes: int, cache: int, group: int = 1) -> int:
 
 def measured_cost(taken: Sequence[tuple[int, float]]) -> tuple[float, float] | None:
     """Return the seconds that a slice takes beside its work, and points per second; None where too few slices were
-    measured (``taken``: the points and seconds of each), or all had one size.
-
-    A slice of n points takes ``o + n / r``, fitted by the slopes between all pairs of slices, and their median (Theil,
-    1950; Sen, 1968), so that up to 29 % of disturbed measurements do not matter.
-    """
+    measured (``taken``: the points and seconds of each), or all had one size. A slice of n points takes ``o + n / r``,
+    fitted by the slopes between all pairs of slices, and their median (Theil, 1950; Sen, 1968), so that up to 29 % of
+    disturbed measurements do not matter."""
     pairs = [(t2 - t1) / (n2 - n1) for (n1, t1), (n2, t2) in combinations(taken, 2) if n1 != n2]
     if len(taken) < ENOUGH or not pairs:
         return None
@@ -231,3 +233,93 @@ def measured_cost(taken: Sequence[tuple[int, float]]) -> tuple[float, float] | N
     if slope <= 0.0:  # measurements scatter more than sizes differ
         return None
     return max(median([t - slope * n for n, t in taken]), 0.0), 1.0 / slope
+
+
+TREES = 50  # trees of the random forest
+DEPTH = 2  # depth of a tree, at most
+FEATURES: Mapping[str, tuple[str, ...]] = {"cpu": CPU, "gpu": GPU}
+
+
+class SliceSample(NamedTuple):
+    """A kernel's launch on a kind of device: the logarithms of its features, and the target, in points of a slice."""
+
+    kernel: str
+    kind: str
+    logarithms: tuple[float, ...]
+    points: float
+
+
+def train(samples: Sequence[SliceSample]) -> Predictors:
+    """Return a model for each kind of device with samples of two kernels at least; ``about`` says how many, and how far
+    off each was for kernels that it had not seen. Raises ManyclError where nothing can be learned."""
+    models: dict[str, SliceModel] = {}
+    about: dict[str, Any] = {}
+    for kind in FEATURES:
+        mine = [s for s in samples if s.kind == kind]
+        if len({s.kernel for s in mine}) < 2:
+            continue
+        models[kind] = _fit(kind, mine)
+        factors = [max(f, 1.0 / f) for f in leave_one_out(kind, mine).values()]
+        about[kind] = {
+            "kernels": len({s.kernel for s in mine}),
+            "samples": len(mine),
+            "median_factor": median(factors),
+            "largest_factor": max(factors),
+        }
+    if not models:
+        raise ManyclError("there is nothing to learn from: a kind of device needs samples of two kernels at least")
+    return Predictors(models, about)
+
+
+def leave_one_out(kind: str, samples: Sequence[SliceSample]) -> dict[str, float]:
+    """Return, by kernel, the factor (geometric mean) between its targets and predictions trained on the others."""
+    found = {}
+    for name in dict.fromkeys(s.kernel for s in samples):
+        model = _fit(kind, [s for s in samples if s.kernel != name])
+        ratios = [model.predict(s.logarithms) / s.points for s in samples if s.kernel == name]
+        found[name] = geometric_mean(ratios)
+    return found
+
+
+def _fit(kind: str, samples: Sequence[SliceSample]) -> SliceModel:
+    x = np.array([s.logarithms for s in samples], float)
+    y = np.array([s.points for s in samples], float)
+    return _fitted_line(x, y) if kind == "cpu" else _forest(x, y)
+
+
+def _fitted_line(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> LinearSlices:
+    from_library = _library().linear_model.LinearRegression()
+    columns = np.column_stack([x, np.log(y)])
+    means, scales = columns.mean(axis=0), columns.std(axis=0)
+    scales[scales < 1e-12] = 1.0  # a feature that is the same for all kernels says nothing
+    z = (columns - means) / scales
+    from_library.fit(z[:, :-1], z[:, -1])
+    return LinearSlices(
+        tuple(map(float, from_library.coef_)),
+        float(from_library.intercept_),
+        tuple(map(float, means)),
+        tuple(map(float, scales)),
+    )
+
+
+def _forest(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> ForestSlices:
+    forest = _library().ensemble.RandomForestRegressor(n_estimators=TREES, max_depth=DEPTH, random_state=0)
+    forest.fit(x, np.log(y))
+    return ForestSlices(tuple(_as_tree(one.tree_, 0) for one in forest.estimators_))
+
+
+def _as_tree(tree: Any, node: int) -> Tree:
+    below, above = int(tree.children_left[node]), int(tree.children_right[node])
+    if below == above:  # a leaf
+        value = float(np.ravel(tree.value[node])[0])
+        return value if math.isfinite(value) else 0.0
+    return TreeNode(int(tree.feature[node]), float(tree.threshold[node]), _as_tree(tree, below), _as_tree(tree, above))
+
+
+def _library() -> Any:
+    try:
+        import sklearn.ensemble
+        import sklearn.linear_model
+    except ImportError:
+        raise ManyclError("training needs scikit-learn", hint="pip install -e '.[train]' in the checkout") from None
+    return sklearn

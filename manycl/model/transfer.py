@@ -1,9 +1,7 @@
 """Transfer times: latency and bandwidth per link and direction, and how transfers at the same time slow each other down
-(MKMD, Section 5.2, Eq. 6: the time at full bandwidth times full over available bandwidth).
-
-Available is what a fair sharing leaves: rates rise alike until a link, or the most that a memory can send or receive,
-is full (max-min fairness; progressive filling, Bertsekas and Gallager, *Data Networks*, 1992, Section 6.5).
-"""
+(MKMD, Section 5.2, Eq. 6: the time at full bandwidth times full over available bandwidth). Available is what a fair
+sharing leaves: rates rise alike until a link, or the most that a memory can send or receive, is full (max-min fairness;
+progressive filling, Bertsekas and Gallager, *Data Networks*, 1992, Section 6.5)."""
 
 from __future__ import annotations
 
@@ -46,9 +44,8 @@ class TransferModel:
         return self._links.get((source, target), DEFAULT_LINK)
 
     def rates(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
-        """Return the bytes per second of each of several transfers at the same time, every one over one link of its own
-        memories (two of the same ends share their link). ``most``: what each carries at most by itself (empty: all
-        that its link does)."""
+        """Return the bytes per second of each of several transfers at the same time, each over its memories' link (two
+        of the same ends share it). ``most``: what each carries at most by itself (empty: all of its link)."""
         room: dict[object, float] = {}
         users: dict[object, list[int]] = {}
         for index, (source, target) in enumerate(ends):
@@ -71,8 +68,7 @@ class TransferModel:
         return rates
 
     def slowdowns(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
-        """Return how many times longer than alone each of several transfers at the same time takes; ``ends`` and
-        ``most`` as for :meth:`rates`."""
+        """Return how many times longer than alone each of several transfers takes; arguments as of :meth:`rates`."""
         together = self.rates(ends, most)
         return [self.rates([e], most[i : i + 1])[0] / together[i] for i, e in enumerate(ends)]
 

@@ -1,9 +1,7 @@
 """MKMD's f of a launch: the analysis finds it in symbols once a kernel (:mod:`manycl.analysis.costs.cost_function`);
-here it is evaluated for launches, in microseconds.
-
-Where f differs between work-items, the ids have their mean values: exact where f is linear in them. Trips that only the
-data decide count once, and so does anything that cannot be analysed.
-"""
+here it is evaluated for launches, in microseconds. Where f differs between work-items, the ids have their mean values:
+exact where f is linear in them. Trips that only the data decide count once, and so does anything that cannot be
+analysed."""
 
 from __future__ import annotations
 
@@ -178,8 +176,7 @@ def _scalars(kernel: KernelFacts, e: Expr) -> tuple[tuple[str, int, str], ...]:
 def _sizes_and_ids(
     size: tuple[int, ...], local: tuple[int, ...] | None, offset: tuple[int, ...] | None
 ) -> dict[str, float]:
-    """Return the launch's own variables, by the analysis' names; work-groups of one item where the driver chooses
-    them."""
+    """Return the launch's own variables, by the analysis' names; groups of one item where the driver chooses them."""
     at: dict[str, float] = {}
     for d in range(3):
         items = size[d] if d < len(size) else 1

@@ -15,11 +15,9 @@ from manycl.model.trips import trip_count
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A predicted time in seconds, between ``low`` and ``high`` nine times out of ten as far as is known.
-
-    ``source``: the model it is from; ``error_percent``: how far off that model has been for this kernel and device
-    (None: never compared); ``samples``: the number of measurements it rests on.
-    """
+    """A predicted time in seconds, between ``low`` and ``high`` nine times out of ten as far as is known. ``source``:
+    the model it is from; ``error_percent``: how far off that model has been for this kernel and device (None: never
+    compared); ``samples``: the number of measurements it rests on."""
 
     seconds: float
     low: float
@@ -82,8 +80,7 @@ IMPOSSIBLE = Estimate(math.inf, math.inf, math.inf, "no version for such a devic
 
 
 def beyond(value: float, least: float, most: float) -> float:
-    """Return how many times a value lies outside of a range of positive numbers: 1 inside, 2 at twice the most or half
-    the least."""
+    """Return how far a value is outside a range of positive numbers: 1 inside, 2 at twice the most, half the least."""
     if value > most:
         return value / most if most > 0 else math.inf
     if value < least:
@@ -96,12 +93,10 @@ FLOOR = 0.02
 
 
 def around(seconds: float, error: float, distance: float, source: str, samples: int) -> Estimate:
-    """Return an estimate of a model whose mean relative error is ``error`` (fraction; infinite where it is not
-    known), ``distance`` times outside of its data (:func:`beyond`).
-
-    Inside, the bar has the width within which nine of ten errors lie, if they are normal and the mean of their sizes is
-    ``error``. Outside it grows with the distance, and the source says so.
-    """
+    """Return an estimate of a model whose mean relative error is ``error`` (fraction; infinite where it is not known),
+    ``distance`` times outside of its data (:func:`beyond`). Inside, the bar has the width within which nine of ten
+    errors lie, if they are normal and the mean of their sizes is ``error``. Outside it grows with the distance, and the
+    source says so."""
     known = error if math.isfinite(error) else _UNSURE
     reach = (1.0 + _NINE_OF_TEN * max(known, FLOOR)) * distance
     if distance > 1.0:

@@ -1,9 +1,7 @@
-"""Plans foreseen: simulated by the engine itself, where a problem says how (``Problem.foresee``).
-
-A policy's own estimate leaves out what the engine does beside the plan: parts of ranges that overlap transfers,
-transfers that the policy did not think of, the time of enqueuing. A simulation has all that, but takes milliseconds: it
-pays for graphs that run again and again, and for those that take long.
-"""
+"""Plans foreseen: simulated by the engine itself, where a problem says how (``Problem.foresee``). A policy's own
+estimate leaves out what the engine does beside the plan: parts of ranges that overlap transfers, transfers that the
+policy did not think of, the time of enqueuing. A simulation has all that, but takes milliseconds: it pays for graphs
+that run again and again, and for those that take long."""
 
 from __future__ import annotations
 

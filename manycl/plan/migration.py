@@ -1,9 +1,7 @@
 """Migration: a kernel goes from device to device while it runs, in ranges of its work-groups, one after another.
-
 ``hop`` and ``mig_heft`` share this. A kernel begins on the device that is available first, and continues, group for
 group, on a faster one as soon as that is available (Device-Hopping, Section 2.2); or on all of them together. In a plan
-this is a range for each device; the estimates decide which groups it has.
-"""
+this is a range for each device; the estimates decide which groups it has."""
 
 from __future__ import annotations
 

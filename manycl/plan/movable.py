@@ -30,8 +30,7 @@ for 1 ms)."""
 LOST = 1.5
 """The part by which a launch takes longer, for each part by which its times are off (simulated)."""
 AT_MOST = 0.6
-"""The most by which a launch is taken to be longer, as a part of it (simulated: times assumed to be half of what they
-are)."""
+"""The most by which a launch is taken to be longer, as a part of it (simulated: times assumed to be half)."""
 PACKETS = 16
 """Packets of a device in a launch, one after another."""
 ENDINGS = 3
@@ -49,8 +48,7 @@ MOVING = "moving"
 @dataclass(frozen=True, slots=True)
 class MovingVerdict:
     """The verdict on ``launches`` launches of a kernel: whether their shares move, and why. ``gain`` and ``cost`` of
-    moving them are seconds of all of them together. ``alike``: bits of results are the same on all devices of the
-    launch."""
+    moving them are seconds of all of them together. ``alike``: results have the same bits on all its devices."""
 
     kernel: str
     launches: int

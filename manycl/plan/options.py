@@ -1,8 +1,6 @@
-"""Options of policies: declared once by each policy, and read from the words that a user gives.
-
-A policy declares them in an attribute ``options``, so a wrong option is refused as soon as it is given, before there is
-a graph. Everything here raises PolicyError.
-"""
+"""Options of policies: declared once by each policy, and read from the words that a user gives. A policy declares them
+in an attribute ``options``, so a wrong option is refused as soon as it is given, before there is a graph. Everything
+here raises PolicyError."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """An option of a policy. ``read`` makes the value of a word, or raises ValueError; ``expected`` describes the
-    words."""
+    """An option of a policy. ``read`` makes the value of a word, or raises ValueError; ``expected``: in words."""
 
     name: str
     default: T

@@ -1,5 +1,4 @@
-"""A plan: which device runs which node in which queue, and when. Plain data: saved, loaded, drawn, verified, simulated,
-executed."""
+"""A plan: which device runs which node in which queue, and when. Plain data: saved, drawn, verified, executed."""
 
 from __future__ import annotations
 
@@ -42,12 +41,10 @@ MERGE: Final = Undivided.MERGE
 
 class Assignment(NamedTuple):
     """An assignment: node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are
-    predictions.
-
-    For a range, ``groups`` work-groups from number ``first`` on along ``dimension``, each group of the node in exactly
-    one assignment. ``dimension`` is WHOLE for a launch that is not split, and MERGE for the step that merges the
-    partial results of the ranges (``manycl.plan.split``). ``version``: the version of the launch that runs.
-    """
+    predictions. For a range, ``groups`` work-groups from number ``first`` on along ``dimension``, each group of the
+    node in exactly one assignment. ``dimension`` is WHOLE for a launch that is not split, and MERGE for the step that
+    merges the partial results of the ranges (``manycl.plan.split``). ``version``: the version of the launch that
+    runs."""
 
     node: int
     device: DeviceIndex

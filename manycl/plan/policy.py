@@ -32,12 +32,10 @@ from manycl.utilities import user_file
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A task component on the frontier: every predecessor outside it is complete.
-
-    ``rank`` orders the frontier: the user's own rank where given, else the largest bottom-level rank of its FRONT
-    (PySchedCL, Section 5), in seconds. ``devices``: indices of the devices that it may run on. ``seconds[d]``: the
-    estimated time of all its kernels, one after another, on device d, transfers of missing inputs included.
-    """
+    """A task component on the frontier: every predecessor outside it is complete. ``rank`` orders the frontier: the
+    user's own rank where given, else the largest bottom-level rank of its FRONT (PySchedCL, Section 5), in seconds.
+    ``devices``: indices of the devices that it may run on. ``seconds[d]``: the estimated time of all its kernels, one
+    after another, on device d, transfers of missing inputs included."""
 
     index: int
     nodes: tuple[int, ...]
@@ -88,8 +86,7 @@ class LearningPolicy(StaticPolicy, Protocol):
 
 
 class DynamicPolicy(Protocol):
-    """A dynamic policy. ``frontier`` is sorted by rank, highest first; ``devices`` are all devices; None as a choice
-    means: wait."""
+    """A dynamic policy. ``frontier`` is sorted by rank, highest first; ``devices`` are all; None as a choice: wait."""
 
     def start(self, problem: Problem) -> None: ...
 
@@ -114,9 +111,7 @@ def learns(policy: object) -> TypeGuard[LearningPolicy]:
 
 class KernelByKernel:
     """Base of the dynamic policies that schedule one kernel at a time on one queue per device (PySchedCL, Section 5).
-
-    ``problem`` is set when a run starts.
-    """
+    ``problem`` is set when a run starts."""
 
     problem: Problem
 

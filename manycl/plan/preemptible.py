@@ -65,8 +65,7 @@ def longest_packet(problem: Problem, device: DeviceIndex) -> float:
 
 
 def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) -> float:
-    """Return the least work-groups of a packet on a device, where the launch has ``groups``: fewer would leave compute
-    units idle."""
+    """Return the least work-groups of a packet on a device, the launch having ``groups``: fewer leave units idle."""
     found, launch = problem.machine.devices[device], problem.graph.nodes[node]
     if found.kind == "cpu" or not isinstance(launch, Launch):
         return 1.0

@@ -36,8 +36,7 @@ BufferRange = tuple[BufferKey, int, int]
 """A buffer, and the bytes from one up to another one."""
 
 HANDOVER = 50e-6
-"""Seconds of a handover from device to device, until it was measured (36-52 us with PoCL on two cores, 110 between two
-H200)."""
+"""Seconds of a handover from device to device, until measured (36-52 us with PoCL on two cores, 110 between H200s)."""
 ENQUEUING = 20e-6
 """Seconds in which the engine decides on a command and enqueues it."""
 
@@ -120,8 +119,7 @@ class Problem:
     def allowed(self, node: int) -> tuple[DeviceIndex, ...]:
         """Return the indices of the devices that may run the node as a whole: those it prefers that can run it, and
         have the memory for it; where none has, those that can run it in ranges, one after another
-        (``run/tiling/tiling.py``). A host task has none (it runs on the host). Raises PolicyError where no device is
-        left."""
+        (``run/tiling/tiling.py``). A host task has none. Raises PolicyError where none is left."""
         places = self.preferred(node)
         if not places:
             return ()
@@ -191,10 +189,7 @@ class Problem:
 
     def regions(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
         """Return the bytes (buffer, from, to) that groups first … first + count - 1 touch, ``count`` 0: the whole
-        launch.
-
-        Buffers that are only written are among them: a kernel may leave parts of them as they were.
-        """
+        launch. Buffers that are only written are among them: a kernel may leave parts of them as they were."""
         task, buffers = self.graph.nodes[node], self.graph.buffers
         keys = dict.fromkeys((*task.reads, *task.writes))
         slices = self.splits[node].slices if count else {}
@@ -256,10 +251,7 @@ class Problem:
 
     def needs(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
         """Return what :meth:`regions` returns, without the bytes that the node overwrites for certain: the bytes that
-        have to be valid.
-
-        Where partial results are merged, what every one of them overwrites is a part of that.
-        """
+        have to be valid. Where partial results are merged, what every one of them overwrites is a part of that."""
         task, buffers = self.graph.nodes[node], self.graph.buffers
         keys = self.contents[node]
         if not count and self.graph.parts:
@@ -293,10 +285,8 @@ class Problem:
 
     def range_seconds(self, node: int, device: DeviceIndex, count: int, first: int | None = None) -> float:
         """Return the seconds of ``count`` of a node's work-groups on a device (0: of the whole launch), from ``first``
-        on (None: on average over where they lie).
-
-        Where the estimates do not know: affine in the groups, with the device's launch overhead as the constant part.
-        """
+        on (None: on average over where they lie). Where the estimates do not know: affine in the groups, with the
+        device's launch overhead as the constant part."""
         whole = self.estimates.launch(node, device)
         if count == 0:
             return whole
@@ -339,9 +329,7 @@ class Problem:
 
     def merge_seconds(self, node: int, device: DeviceIndex, others: int) -> float:
         """Return the seconds on a device to merge the partial results of ``others`` other memories into its own.
-
-        ``kernel`` reads each partial result and writes it; ``difference`` reads the old contents beside it.
-        """
+        ``kernel`` reads each partial result and writes it; ``difference`` reads the old contents beside it."""
         split = self.splits[node]
         if split.merge == "none" or others == 0:
             return 0.0
@@ -469,10 +457,8 @@ class Problem:
 
     def preferred(self, node: int) -> tuple[DeviceIndex, ...]:
         """Return the indices of the devices that the node prefers where some device matches, else all that are not
-        away, of those that it is restricted to (also those away, if all of them are; all, if there is none).
-
-        A host task has none (it runs on the host).
-        """
+        away, of those that it is restricted to (also those away, if all of them are; all, if there is none). A host
+        task has none (it runs on the host)."""
         task, devices, there = self.graph.nodes[node], self.machine.devices, self._devices
         if isinstance(task, HostTask):
             return ()

@@ -1,7 +1,5 @@
-"""The rescheduler: which devices run what others were to run, as these leave, are lost or take longer. Pure.
-
-It is asked before a run, of the assignments of a plan, and during a run, of the steps that are left.
-"""
+"""The rescheduler: which devices run what others were to run, as these leave, are lost or take longer. Pure. It is
+asked before a run, of the assignments of a plan, and during a run, of the steps that are left."""
 
 from __future__ import annotations
 
@@ -73,8 +71,7 @@ class Rescheduler:
         is_stopped: bool = False,
     ) -> dict[int, DeviceIndex]:
         """Return a device for each of some steps, in their order: the one that ends it first, if each device runs all
-        that it has one after another. ``busy``: seconds of what devices have. A step for which there is no device has
-        no entry."""
+        that it has one after another. ``busy``: seconds of what devices have. Steps without a device have none."""
         return {s: d for s, d, _ in self._placed(steps, was, busy, away, is_stopped) if d is not None}
 
     def until(

@@ -1,5 +1,4 @@
-"""Splits: how a launch may be divided into ranges of work-groups along one dimension, and which bytes each range
-touches."""
+"""Splits: how a launch may be divided into ranges of work-groups along one dimension, and the bytes of each."""
 
 from __future__ import annotations
 
@@ -21,12 +20,10 @@ _WHOLE: Mapping[BufferKey, Slice] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The part of a buffer that a range of groups touches: groups f … f + n - 1 touch the bytes from
-    ``offset + stride f`` to ``offset + stride (f + n - 1) + width``, cut at the buffer's ends.
-
-    ``width - stride`` bytes are shared by neighbours (the halo of a stencil); ``width`` 0 stands for ``stride``: none.
-    ``stride`` 0: all groups touch the same bytes. ``anywhere``: they touch as many bytes, which may lie elsewhere.
-    """
+    """The part of a buffer that a range of groups touches: groups f … f + n - 1 touch the bytes from ``offset + stride
+    f`` to ``offset + stride (f + n - 1) + width``, cut at the buffer's ends. ``width - stride`` bytes are shared by
+    neighbours (the halo of a stencil); ``width`` 0 stands for ``stride``: none. ``stride`` 0: all groups touch the same
+    bytes. ``anywhere``: they touch as many bytes, which may lie elsewhere."""
 
     stride: int
     width: int = 0
@@ -69,8 +66,7 @@ class AnalysedSplits(Mapping[int, "Split"]):
 
     @abstractmethod
     def work(self, node: int, parts: int) -> Along | None:
-        """Return the counted work in equal parts of the groups of a node that may be split; None where nothing is
-        counted."""
+        """Return the counted work in equal parts of the groups of a node that may be split; None: not counted."""
 
     def for_graph(self, graph: Graph, seconds: Callable[[int], float]) -> Mapping[int, Split]:
         """Return the splits of another graph, whose nodes take so many ``seconds``; by default none."""
@@ -91,13 +87,11 @@ class AnalysedSplits(Mapping[int, "Split"]):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split: a launch of ``groups`` work-groups along ``dimension`` may be divided there.
-
-    ``slices[key]`` is the part of a buffer that a range touches; every range touches all of the other buffers.
-    ``merge``: how partial results of several memories become one. Where it is not NONE, they move to one device, which
-    takes ``merge_seconds[device]`` for each other memory (empty: estimated from bytes and bandwidth); all that the
-    launch writes is in its memory alone then.
-    """
+    """A split: a launch of ``groups`` work-groups along ``dimension`` may be divided there. ``slices[key]`` is the part
+    of a buffer that a range touches; every range touches all of the other buffers. ``merge``: how partial results of
+    several memories become one. Where it is not NONE, they move to one device, which takes ``merge_seconds[device]``
+    for each other memory (empty: estimated from bytes and bandwidth); all that the launch writes is in its memory alone
+    then."""
 
     dimension: int
     groups: int

@@ -1,8 +1,6 @@
-"""Splitting: how the launches of a graph may be divided, derived from their analysis.
-
-The slices are for predictions: intervals of bytes that move evenly with the groups, as far as a launch's regions are
-like that. What a run really moves follows the regions themselves (``run/lowering/lower.py``).
-"""
+"""Splitting: how the launches of a graph may be divided, derived from their analysis. The slices are for predictions:
+intervals of bytes that move evenly with the groups, as far as a launch's regions are like that. What a run really moves
+follows the regions themselves (``run/lowering/lower.py``)."""
 
 from __future__ import annotations
 
@@ -45,13 +43,11 @@ PROMISES.others = DiskCache("promises", 1 << 20, ("manycl/graph/reduction.py",))
 
 
 class Splits(AnalysedSplits):
-    """The splits of a graph's nodes, each found when it is first asked for (``Problem.splits``).
-
-    Launches with several versions of their kernel are split where ranges do the same in all versions that devices of
-    some ``kinds`` may run. ``why(node)`` tells why a node is not split. ``seconds``: the predicted seconds of a node
-    that runs once: of launches that differ in scalars only, and of which nothing holds for all values, a few are
-    analysed, and those that take longer than that.
-    """
+    """The splits of a graph's nodes, each found when it is first asked for (``Problem.splits``). Launches with several
+    versions of their kernel are split where ranges do the same in all versions that devices of some ``kinds`` may run.
+    ``why(node)`` tells why a node is not split. ``seconds``: the predicted seconds of a node that runs once: of
+    launches that differ in scalars only, and of which nothing holds for all values, a few are analysed, and those that
+    take longer than that."""
 
     def __init__(
         self, graph: Graph, kinds: Collection[str] = DEVICE_KINDS, seconds: Callable[[int], float] | None = None
@@ -213,8 +209,7 @@ def _alone(launch: Launch, sizes: Mapping[BufferKey, int], is_worth: Callable[[_
 
 
 def _unlike(divisions: Sequence[Division], split: Split) -> str:
-    """Return why versions that are divided like this cannot do ranges of one launch; empty: they can, as far as some
-    ranges tell."""
+    """Return why versions that are divided like this cannot do ranges of a launch; empty: they can, by some ranges."""
     counts = {division.groups for division in divisions}
     if len(counts) > 1:
         return f"its versions have different numbers of work-groups ({', '.join(map(str, sorted(counts)))})"

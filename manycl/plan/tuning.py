@@ -1,8 +1,6 @@
-"""Tuning of planning (``manycl/plan``) and of adaptation (``manycl/plan/adapt``, ``adaptive``): all its constants.
-
-The values are our own, where no paper is named; each stage names what measures its seconds, or judges its numbers. No
-clock limits a plan: the effort of planning is counted in work, and its seconds are predicted from that.
-"""
+"""Tuning of planning (``manycl/plan``) and of adaptation (``manycl/plan/adapt``, ``adaptive``): all its constants. The
+values are our own, where no paper is named; each stage names what measures its seconds, or judges its numbers. No clock
+limits a plan: the effort of planning is counted in work, and its seconds are predicted from that."""
 
 from __future__ import annotations
 
@@ -10,8 +8,7 @@ from typing import NamedTuple
 
 
 class PlanningTuning(NamedTuple):
-    """Constants of planning. Times are seconds; a part is a fraction of the quantity named. "A cell" is a node and a
-    device."""
+    """Constants of planning. Times are seconds; a part is a fraction of a quantity. "A cell" is a node and a device."""
 
     # auto: the policies that it may use (``benchmarks/planning.py`` measures seconds of planning)
     share: float = 0.05
@@ -146,8 +143,7 @@ class AdaptationTuning(NamedTuple):
     length: float = 0.4
     """The part of the groups over which costs are alike."""
     counted: float = 0.12
-    """Doubt of a group's cost, where its work was counted; and of the ratio between the rates of devices that are
-    alike."""
+    """Doubt of a group's cost, where its work was counted; and of the ratio between rates of like devices."""
     assumed: float = 0.25
     """Doubt of a group's cost, where the count assumes how often branches are taken."""
     uncounted: float = 0.8
@@ -163,8 +159,7 @@ class AdaptationTuning(NamedTuple):
     """The expected bend of devices that the launch does not fill, halfway between taking as long for less and taking as
     long for each; as a doubt, that of all these devices together."""
     sure: float = 2.0
-    """Standard deviations by which the time of all groups may be lower than found, and an untried device better than
-    predicted."""
+    """Standard deviations by which the time of all groups may be lower than found, and an untried device better."""
     noise: float = 0.012
     """The least noise of a measurement, as a part of it; the noise is estimated."""
     steady: float = 2.0
@@ -196,8 +191,7 @@ class AdaptationTuning(NamedTuple):
     """The most executions that are remembered, and changes of shares after which the best shares tried stay, until a
     device takes another time."""
     news: float = 0.25
-    """The weight of an execution in the devices' running mean errors, and of one in which devices waited longer than
-    before."""
+    """The weight of an execution in the devices' running mean errors, and of one with longer waits."""
     patience: int = 128
     """Executions after the first of these changes after which shares may change again."""
     strange: float = 0.04

@@ -170,8 +170,7 @@ class MovingShares:
 
 
 def moving_shares(trace: Trace) -> tuple[MovingShares, ...]:
-    """From the trace's ``details["moving"]`` and ``["stolen"]``, most seconds at stake first; what is not of their form
-    is left out."""
+    """From the trace's ``details["moving"]`` and ``["stolen"]``, most seconds at stake first, without other forms."""
     stolen = trace.details.get("stolen", {})
     parts = (
         {name: float(part) for name, part in stolen.items() if _IS["float"](part)} if isinstance(stolen, dict) else {}

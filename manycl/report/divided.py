@@ -36,8 +36,7 @@ class PlannedKernel:
 
 
 def spans(events: Iterable[object]) -> dict[int, tuple[str, float]]:
-    """By node: its name, and the seconds that it cannot take less of: of one that ran in ranges, those of the longest
-    and of what puts the ranges together."""
+    """By node: its name, and its least seconds: in ranges, those of the longest and of what puts them together."""
     names: dict[int, str] = {}
     longest: dict[int, float] = {}
     more: dict[int, float] = {}
@@ -137,10 +136,9 @@ _MOST = 3  # kernels that are named
 
 @dataclass(frozen=True, slots=True)
 class MissedPlan:
-    """A run whose makespan is more than a fifth off its plan's; all in seconds. ``computing``: at least one kernel ran,
-    and so it was planned (``planned_computing``); of the rest, ``moving``: only data moved, ``hosting``: only host
-    functions ran, ``waiting``: nothing ran. ``kernels``: those that took another time than planned, furthest off
-    first."""
+    """A run whose makespan is more than a fifth off its plan's; all in seconds. ``computing``: kernels ran, and so it
+    was planned (``planned_computing``); of the rest, ``moving``: only data moved, ``hosting``: only host functions ran,
+    ``waiting``: nothing ran. ``kernels``: those that took another time than planned, furthest off first."""
 
     makespan: float
     planned: float

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
 
 
 class Progress:
-    """Shows finished / all nodes, elapsed and remaining time on stderr while the ``with`` block runs.
-
-    Nothing is shown where stderr is no terminal, or before ``delay`` seconds have passed. :meth:`update` only
-    stores a number; a thread of its own draws it ``1 / interval`` times a second.
-    """
+    """Shows finished / all nodes, elapsed and remaining time on stderr while the ``with`` block runs. Nothing is shown
+    where stderr is no terminal, or before ``delay`` seconds have passed. :meth:`update` only stores a number; a thread
+    of its own draws it ``1 / interval`` times a second."""
 
     def __init__(self, total: int, *, enabled: bool = True, delay: float = 1.0, interval: float = 0.2) -> None:
         self._total = total
@@ -29,9 +26,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 from typing import Any
 
@@ -36,8 +37,7 @@ _BAR = 20
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """``busy``: seconds within the makespan in which at least one queue ran a kernel; ``share``: of the
-    makespan, 0 to 1."""
+    """``busy``: seconds within the makespan in which a queue ran a kernel; ``share``: of it, 0 to 1."""
 
     name: str
     kernels: int
@@ -49,8 +49,7 @@ class DeviceSummary:
 @dataclass(frozen=True, slots=True)
 class LinkSummary:
     """Transfers from one memory to another, or within a device's (``source`` and ``target`` are the same). ``busy``:
-    seconds in which at least one was under way; ``rate``: bytes per busy second (None
-    where that took no time)."""
+    seconds in which one was under way; ``rate``: bytes per busy second, or None."""
 
     source: str
     target: str
@@ -84,10 +83,9 @@ class Summary:
     the run; ``memory``: devices that did not hold all that they needed; ``unforeseen``: what failed that the run went
     on without; ``moving``: kernels of which it was decided whether their shares move while they run; ``compiled``:
     seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
-    planned; ``replanned``: when and why what was left of it was planned anew;
-    ``merged``: when what parts of launches wrote went to the host; ``submitted``: which commands were eager, or
-    planned, and why; ``divisions``: which launches were divided, and why others were not; ``joules``: by device, as
-    predicted, or by meter, as measured."""
+    planned; ``replanned``: when and why what was left of it was planned anew; ``merged``: when what parts of launches
+    wrote went to the host; ``submitted``: which commands were eager, or planned, and why; ``divisions``: which launches
+    were divided, and why others were not; ``joules``: by device, as predicted, or by meter, as measured."""
 
     application: str
     policy: str
@@ -124,10 +122,8 @@ class Summary:
 
 
 def summarise(trace: Trace) -> Summary:
-    """The summary of a run, a simulation or a plan; an empty trace gives zeros.
-
-    Raises :class:`manycl.errors.ManyclError` where the trace's edges form a cycle.
-    """
+    """The summary of a run, a simulation or a plan; an empty trace gives zeros. Raises
+    :class:`manycl.errors.ManyclError` where the trace's edges form a cycle."""
     kernels: dict[str, list[KernelEvent]] = {name: [] for name in trace.devices}
     transfers: defaultdict[tuple[str, str], list[TransferEvent]] = defaultdict(list)
     hosts: list[HostEvent] = []
@@ -296,8 +292,7 @@ def link_row(link: LinkSummary, arrow: str = "->") -> tuple[str, ...]:
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Rows as aligned lines: first column and columns without a heading to the left, the others to the right. Nothing
-    where there are no rows."""
+    """Rows as aligned lines: first column and those without a heading to the left, others to the right."""
     cells = [head, *rows]
     if len(cells) == 1:
         return
@@ -318,42 +313,26 @@ def _cut(line: str, width: int = _WIDTH) -> str:
 
 
 def longest_path(durations: Mapping[int, float], edges: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """Nodes of a path with the largest sum of ``durations`` (node to seconds, none negative), first to last.
-
-    Nodes without a duration (never run) end a path: they are left out with their edges. Ties go to the lowest
-    node. One pass in topological order: O(nodes + edges). Raises :class:`ManyclError` for a cycle.
-    """
-    successors: dict[int, list[int]] = {node: [] for node in durations}
-    missing = dict.fromkeys(durations, 0)
-    for before, after in edges:
-        if before in missing and after in missing:
-            successors[before].append(after)
-            missing[after] += 1
-    # length of the longest path that ends before a node, and the node that it comes from
-    best = dict.fromkeys(durations, 0.0)
-    origin: dict[int, int] = {}
-    ready = sorted(node for node, count in missing.items() if not count)
-    done = 0
-    while done < len(ready):
-        node = ready[done]
-        done += 1
-        best[node] += durations[node]
-        for after in successors[node]:
-            if best[node] > best[after] or (best[node] == best[after] and node < origin.get(after, node + 1)):
-                best[after] = best[node]
-                origin[after] = node
-            missing[after] -= 1
-            if not missing[after]:
-                ready.append(after)
-    if done < len(durations):
-        raise ManyclError("the edges of the trace form a cycle: it is not the trace of a run")
-    if not best:
-        return ()
-    node = max(best, key=lambda n: (best[n], -n))
-    path = [node]
-    while node in origin:
-        node = origin[node]
-        path.append(node)
+    """Nodes of a path with the largest sum of ``durations`` (node to seconds, none negative), first to last. Nodes
+    without a duration (never run) end a path: they are left out with their edges. Ties go to the lowest node. O(nodes +
+    edges). Raises :class:`ManyclError` for a cycle."""
+    before: dict[int, list[int]] = {node: [] for node in durations}
+    for one, after in edges:
+        if one in before and after in before:
+            before[after].append(one)
+    best: dict[int, float] = {}  # the length of the longest path that ends with a node
+    origin: dict[int, int | None] = {}  # and the node that it comes from
+    try:
+        for node in TopologicalSorter(before).static_order():
+            origin[node] = max(before[node], key=lambda n: (best[n], -n), default=None)
+            best[node] = durations[node] + max((best[n] for n in before[node]), default=0.0)
+    except CycleError:
+        raise ManyclError("the edges of the trace form a cycle: it is not the trace of a run") from None
+    path: list[int] = []
+    last = max(best, key=lambda n: (best[n], -n), default=None)
+    while last is not None:
+        path.append(last)
+        last = origin[last]
     return tuple(reversed(path))
 
 

@@ -10,21 +10,17 @@ _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 def seconds(value: float) -> str:
     """A time given in seconds with three significant digits: ``12.3 ms``."""
-    if value == 0:
-        return "0 s"
-    # the boundary is half a last digit below 1, so that 999.96 us is shown as 1.00 ms
-    for scale, unit in _TIMES:
-        if abs(value) >= 0.9995 * scale:
-            return f"{_digits(value / scale)} {unit}"
-    return f"{value * 1e9:.3g} ns"
+    return _scaled(value, _TIMES) or (f"{value * 1e9:.3g} ns" if value else "0 s")
 
 
 def nbytes(value: float) -> str:
     """A number of bytes in decimal units: ``12.3 MB``."""
-    for scale, unit in _SIZES:
-        if abs(value) >= 0.9995 * scale:
-            return f"{_digits(value / scale)} {unit}"
-    return f"{value:.0f} B"
+    return _scaled(value, _SIZES) or f"{value:.0f} B"
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
+    """In the largest unit of which it is one or more: half a last digit below counts (999.96 us are 1.00 ms)."""
+    return next((f"{_digits(value / scale)} {unit}" for scale, unit in units if abs(value) >= 0.9995 * scale), "")
 
 
 def joules(value: float) -> str:

@@ -1,9 +1,7 @@
 """How processes hear that reservations have changed: each that listens has a datagram socket in the runtime folder.
-
 What is sent says nothing but that, or what its sender has reserved: who hears it reads the files, and may begin before.
 With it comes, if the sender wants to know when what it has reserved is free, one end of a pipe (SCM_RIGHTS), which the
-listener closes when it has left those devices. The sender sees the other end end once all of them have, or are gone.
-"""
+listener closes when it has left those devices. The sender sees the other end end once all of them have, or are gone."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from manycl.errors import ManyclError
-from manycl.reservations.identity import closed_in_children, process
-from manycl.reservations.records import UNFINISHED, Reservation, locked, parse_message
+from manycl.reservations.records import UNFINISHED, Reservation, closed_in_children, locked, parse_message, process
 from manycl.utilities.runtime_folder import existing
 
 ENDING = ".listener"
@@ -61,8 +58,7 @@ class Ear:
         return self._socket.fileno()
 
     def heard(self) -> list[int] | None:
-        """The descriptors that came with all that was sent since the last time, which are the caller's to close; None
-        if nothing was sent."""
+        """The descriptors, which the caller closes, that came with what was sent since the last time, or None."""
         found: list[int] = []
         is_any = False
         self.told = []

@@ -11,8 +11,7 @@ from math import inf
 
 from manycl.errors import ManyclError
 from manycl.reservations.ear import Ear, listeners, tell
-from manycl.reservations.identity import closed_in_children, process, under
-from manycl.reservations.records import Reservation, Resources, in_force
+from manycl.reservations.records import Reservation, Resources, closed_in_children, in_force, process, under
 from manycl.reservations.register import LOOK_AGAIN, ReservationFile, reservations
 from manycl.utilities.prompt import be_prompt
 from manycl.utilities.runtime_folder import runtime_folder

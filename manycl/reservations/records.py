@@ -18,7 +18,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from manycl import flags
 
 Resources = frozenset[str]
 """Parts of a machine by names that are the same in all processes: cores, places on the PCI bus, …"""
@@ -118,8 +121,7 @@ def in_force(all_of_them: Iterable[Reservation]) -> list[Reservation]:
 
 
 def _keeps_waiting(first: Reservation, second: Reservation, holding: Sequence[Reservation]) -> bool:
-    """Whether the second waits for the first: they want the same, and the second's family does not hold it against the
-    first."""
+    """Whether the second waits for the first: they want the same, and the second's family does not hold it first."""
     shared = first.resources & second.resources
     if not shared or first.is_family(second):
         return False
@@ -158,3 +160,40 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+closed_in_children: WeakSet[Closable] = WeakSet()
+"""Files and sockets of this process that would outlive it if a child that was forked had them, too."""
+_word = ""
+
+
+def process() -> str:
+    """A word for this process alone on this machine: numbers of processes come again, and are others in containers."""
+    global _word
+    if not _word:
+        _word = f"{os.getpid()}-{os.urandom(6).hex()}"
+    return _word
+
+
+def under() -> tuple[str, ...]:
+    """The processes that this one belongs to: it may use what they have reserved."""
+    return tuple(word for word in flags.reservation().split(",") if word)
+
+
+def for_children() -> str:
+    """What processes that are to belong to this one have as MANYCL_RESERVATION."""
+    return ",".join((*under(), process()))
+
+
+def _forked() -> None:
+    global _word
+    _word = ""
+    for one in list(closed_in_children):
+        one.close()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -15,8 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from manycl.errors import ManyclError
-from manycl.reservations.identity import closed_in_children, process
-from manycl.reservations.records import UNFINISHED, Reservation, in_order, locked, parse, unexpired
+from manycl.reservations.records import (
+    UNFINISHED,
+    Reservation,
+    closed_in_children,
+    in_order,
+    locked,
+    parse,
+    process,
+    unexpired,
+)
 from manycl.utilities.runtime_folder import existing
 
 ENDING = ".reservation"

@@ -1,4 +1,6 @@
-"""What became of a program's kernels: which were divided, which not and why, and what that gained."""
+"""What became of a program's kernels: which were divided, which not and why, and what that gained. Whether kernels that
+ran whole could have been divided is asked of the analysis when the program ends, as launches that went to a device at
+once were never looked at."""
 
 from __future__ import annotations
 
@@ -7,16 +9,25 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manycl.api.recording import Recording
+from manycl.api.recording import Recording, Runs
 from manycl.errors import ManyclError
+from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
+from manycl.plan.problem import HANDOVER
+from manycl.plan.split import Split
+from manycl.plan.splitting import ONE_WORK_GROUP, split_of
+from manycl.plan.tuning import PLANNING
 from manycl.report import decisions
 from manycl.report.divided import RANGE, divided, divided_rows, own_name
 from manycl.report.words import printable, seconds
-from manycl.stand_in.divisible import Kernels
+from manycl.run.streams.eager_rule import gains_nothing
 from manycl.stand_in.runtime import Runtime, runtimes
 from manycl.trace import KernelEvent, Trace
+
+if TYPE_CHECKING:
+    from manycl.run.engine.merged_traces import PastRun
+    from manycl.run.engine.result import Result
 
 
 class Single(NamedTuple):
@@ -129,8 +140,7 @@ def _gain(trace: Trace) -> Iterator[str]:
 
 def best_single(trace: Trace) -> Single | None:
     """The device that would have done all of it soonest, by itself: each launch in what whole launches of its kernel
-    have taken there. None where a kernel has not run so: parts say little, as they ran beside others and wait for the
-    same memory."""
+    have taken there. None where a kernel has not run so: parts say little, as others ran beside them."""
     groups: dict[int, int] = defaultdict(int)  # by node, of what ran in ranges
     events = list(_kernels(trace))
     for event in events:
@@ -192,3 +202,67 @@ def begin(wanted: Mapping[str, Any]) -> None:
 
     if recordings or runs is not None:
         atexit.register(end)
+
+
+ASKED = 32
+"""Kernels that the analysis is asked about, at most, those first that took longest."""
+SHORT = "it is too short to gain by that"
+UNKNOWN = "the program was over before it was found out how"
+
+
+@dataclass(slots=True)
+class Whole:
+    """What ran of a kernel function. ``launch``: of its launches the one that took longest, with the bytes of its
+    ``sizes``; ``seconds`` that it took; ``runs_took``: the longest run with it."""
+
+    launch: Launch
+    sizes: Mapping[BufferKey, int]
+    seconds: float = -1.0
+    runs_took: float = 0.0
+
+    def why(self) -> str:
+        """Why it was not divided although it can be, where no run says so."""
+        if gains_nothing(self.runs_took) or self.seconds < PLANNING.worth * HANDOVER:
+            return SHORT
+        return UNKNOWN
+
+
+class Kernels(Runs):
+    """All runs from now on, and of each kernel function, by its name, a launch that can be asked about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, Whole] = {}
+
+    def add(self, run: PastRun, result: Result) -> None:
+        super().add(run, result)
+        for event in run.happened:
+            if isinstance(event, KernelEvent) and event.role in ("", RANGE):
+                task = result.graph.nodes[event.node]
+                if isinstance(task, Launch):
+                    found = self._of(task, result.graph, max(0.0, event.end - event.start))
+                    found.runs_took = max(found.runs_took, run.seconds)
+
+    def _of(self, launch: Launch, graph: Graph, seconds: float) -> Whole:
+        found = self.found.get(launch.kernel.name)
+        if found is not None and seconds <= found.seconds:
+            return found
+        sizes = {a.key: graph.buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
+        if found is None:
+            found = self.found[launch.kernel.name] = Whole(launch, sizes, seconds)
+        else:
+            found.launch, found.sizes, found.seconds = launch, sizes, seconds
+        return found
+
+    def asked(self, names: Iterable[str]) -> dict[str, str]:
+        """Why kernels cannot be divided, with the line, by their names; "" where they can; without those not known."""
+        wanted = [(name, self.found[name]) for name in names if name in self.found]
+        wanted.sort(key=lambda pair: -pair[1].seconds)
+        return {name: _reason(found) for name, found in wanted[:ASKED]}
+
+
+def _reason(found: Whole) -> str:
+    reason = split_of(found.launch, found.sizes)
+    if isinstance(reason, Split):
+        return ""
+    return reason if reason == ONE_WORK_GROUP else f"line {found.launch.kernel.line}: {' '.join(reason.split())}"

@@ -54,8 +54,7 @@ class Settings(NamedTuple):
 
 
 def install(settings: Settings) -> None:
-    """From now on ``import pyopencl`` gives PyOpenCL's Python layer on top of the stand-in. What has been imported of
-    the real one before goes on using that."""
+    """From now on ``import pyopencl`` gives PyOpenCL's Python layer on the stand-in; what has the real one keeps it."""
     trust_program()
     prepare()
     begin(take_reports())

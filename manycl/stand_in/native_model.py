@@ -1,7 +1,5 @@
 """What OpenCL asks of devices, answered for native ones: where nobody else can, or would have to build a program first.
-
-Versions and limits are those of OpenCL C 1.2 on native devices (``drivers/native``).
-"""
+Versions and limits are those of OpenCL C 1.2 on native devices (``drivers/native``)."""
 
 from __future__ import annotations
 
@@ -91,8 +89,7 @@ class NativePlatform:
 
 
 class NativeModel:
-    """In the place of PyOpenCL's device, for a native one that no OpenCL driver shows. ``missing``: what to say where
-    a driver would be needed."""
+    """Stands for PyOpenCL's device where no OpenCL driver shows one. ``missing``: said where a driver is needed."""
 
     platform = NativePlatform()
     missing = f"no OpenCL driver shows this processor, and native devices cannot do this; {INSTALL}"
@@ -142,43 +139,38 @@ def _named(prefix: str, values: dict[str, Any]) -> dict[int, Any]:
 
 
 _WIDTHS = {"CHAR": 16, "SHORT": 16, "INT": 8, "LONG": 4, "FLOAT": 8, "DOUBLE": 4, "HALF": 0}
-_NO_IMAGES = (
+_NONE = (
     "MAX_READ_IMAGE_ARGS MAX_WRITE_IMAGE_ARGS IMAGE2D_MAX_WIDTH IMAGE2D_MAX_HEIGHT IMAGE3D_MAX_WIDTH"
-    " IMAGE3D_MAX_HEIGHT IMAGE3D_MAX_DEPTH IMAGE_MAX_BUFFER_SIZE IMAGE_MAX_ARRAY_SIZE MAX_SAMPLERS"
+    " IMAGE3D_MAX_HEIGHT IMAGE3D_MAX_DEPTH IMAGE_MAX_BUFFER_SIZE IMAGE_MAX_ARRAY_SIZE MAX_SAMPLERS IMAGE_SUPPORT"
+    " VENDOR_ID HALF_FP_CONFIG ERROR_CORRECTION_SUPPORT LINKER_AVAILABLE PARTITION_MAX_SUB_DEVICES"
+)
+_ONE = (
+    "HOST_UNIFIED_MEMORY PROFILING_TIMER_RESOLUTION ENDIAN_LITTLE AVAILABLE COMPILER_AVAILABLE"
+    " PREFERRED_INTEROP_USER_SYNC REFERENCE_COUNT"
 )
 _USUAL: dict[int, Any] = {
     **_named("PREFERRED_VECTOR_WIDTH_", _WIDTHS),
     **_named("NATIVE_VECTOR_WIDTH_", _WIDTHS),
-    **_named("", dict.fromkeys(_NO_IMAGES.split(), 0)),
+    **_named("", dict.fromkeys(_NONE.split(), 0) | dict.fromkeys(_ONE.split(), 1)),
     **_named(
         "",
         {
             "TYPE": int(compiled.device_type.CPU),
             "VENDOR": "manycl",
-            "VENDOR_ID": 0,
             "PROFILE": "FULL_PROFILE",
             "VERSION": _VERSION,
             "OPENCL_C_VERSION": _LANGUAGE,
             "EXTENSIONS": _EXTENSIONS,
             "MAX_WORK_ITEM_DIMENSIONS": 3,
             "ADDRESS_BITS": 64,
-            "IMAGE_SUPPORT": 0,
             "MAX_PARAMETER_SIZE": 1024,
             "MAX_CONSTANT_ARGS": 8,
             "SINGLE_FP_CONFIG": _SINGLE,
             "DOUBLE_FP_CONFIG": _SINGLE | int(_FLOATS.ROUND_TO_ZERO | _FLOATS.ROUND_TO_INF),
-            "HALF_FP_CONFIG": 0,
             "GLOBAL_MEM_CACHE_TYPE": int(compiled.device_mem_cache_type.READ_WRITE_CACHE),
             "GLOBAL_MEM_CACHELINE_SIZE": 64,
             "GLOBAL_MEM_CACHE_SIZE": 1 << 20,
             "LOCAL_MEM_TYPE": int(compiled.device_local_mem_type.GLOBAL),
-            "ERROR_CORRECTION_SUPPORT": 0,
-            "HOST_UNIFIED_MEMORY": 1,
-            "PROFILING_TIMER_RESOLUTION": 1,
-            "ENDIAN_LITTLE": 1,
-            "AVAILABLE": 1,
-            "COMPILER_AVAILABLE": 1,
-            "LINKER_AVAILABLE": 0,
             "EXECUTION_CAPABILITIES": int(compiled.device_exec_capabilities.KERNEL),
             "QUEUE_PROPERTIES": int(
                 compiled.command_queue_properties.PROFILING_ENABLE
@@ -186,13 +178,10 @@ _USUAL: dict[int, Any] = {
             ),
             "BUILT_IN_KERNELS": "",
             "PRINTF_BUFFER_SIZE": 1 << 20,
-            "PREFERRED_INTEROP_USER_SYNC": 1,
             "PARENT_DEVICE": None,
-            "PARTITION_MAX_SUB_DEVICES": 0,
             "PARTITION_PROPERTIES": [],
             "PARTITION_AFFINITY_DOMAIN": [0],
             "PARTITION_TYPE": [],
-            "REFERENCE_COUNT": 1,
         },
     ),
 }

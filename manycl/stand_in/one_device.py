@@ -1,9 +1,7 @@
 """The one-device way: what manycl does not know, or cannot divide, is done by the real PyOpenCL on the best device.
-
-Images, samplers, shared virtual memory, binaries, kernels that the analysis cannot read: their objects are real ones
-of one context. A command that uses them is done at once, when all that was enqueued before it has ended, and waited
-for. Buffers lend it the host's copy of their contents.
-"""
+Images, samplers, shared virtual memory, binaries, kernels that the analysis cannot read: their objects are real ones of
+one context. A command that uses them is done at once, when all that was enqueued before it has ended, and waited for.
+Buffers lend it the host's copy of their contents."""
 
 from __future__ import annotations
 
@@ -85,8 +83,7 @@ def _parent(device: Any) -> Any:
 
 
 class OneDevice:
-    """A real device, its context and its queue; both are made when they are first needed. Who gives it commands holds
-    the ``lock``."""
+    """A real device; its context and queue are made when first needed. Who gives it commands holds the ``lock``."""
 
     def __init__(self, device: Any) -> None:
         self.device = device

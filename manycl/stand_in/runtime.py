@@ -1,8 +1,6 @@
-"""What runs a program's commands: a queue of manycl's, and one real device for what that does not know.
-
-All queues of all contexts of a device are one queue here: the order in which a program enqueues is one that OpenCL
-allows for them, too. What waits for a user event is enqueued later (:mod:`manycl.stand_in.objects.events`).
-"""
+"""What runs a program's commands: a queue of manycl's, and one real device for what that does not know. All queues of
+all contexts of a device are one queue here: the order in which a program enqueues is one that OpenCL allows for them,
+too. What waits for a user event is enqueued later (:mod:`manycl.stand_in.objects.events`)."""
 
 from __future__ import annotations
 
@@ -90,11 +88,9 @@ class Arrivals:
 
 class SharedMemory:
     """Buffers on the host's own memory (USE_HOST_PTR), which programs look at, and change, as if it were the buffers'.
-
     Drivers of devices that compute in the host's memory make it so, and programs count on that. Here such a buffer has
     what the memory has when it is first used after somebody waited, and the memory has what is in the buffer when
-    somebody waits. ``used``: those that commands have used since somebody waited, with their memory.
-    """
+    somebody waits. ``used``: those that commands have used since somebody waited, with their memory."""
 
     def __init__(self) -> None:
         self.used: dict[BufferKey, tuple[Array, Bytes]] = {}
@@ -160,8 +156,7 @@ class Runtime:
         self.waited()
 
     def waited(self) -> None:
-        """Somebody has waited, and may look at memory that buffers lie on, or that reads have written to. Raises what
-        went wrong with these."""
+        """Somebody has waited, and may look at memory of buffers, or that reads wrote to. Raises their errors."""
         arrivals = self.arrivals
         if arrivals.under_way:
             arrivals.look()
@@ -189,8 +184,7 @@ class Runtime:
         self, array: Array, offset: int, out: Bytes, to: Bytes, deliver: Callable[[], None] | None = None
     ) -> Event | None:
         """Bytes of an array, from ``offset`` on, once what was enqueued has run, while the program goes on: what tells
-        of it, or None if it is done. ``deliver`` brings them from ``out`` to the program's memory ``to``, where they
-        are not the same."""
+        of it, or None if done. ``deliver`` brings them from ``out`` to the program's memory ``to``, if another."""
         with translated("clEnqueueReadBuffer"):
             wanted = Place(array.buffer, array.offset + offset, len(out))
             event = self.queue.read_behind(array.owner, wanted, out)
@@ -203,8 +197,7 @@ class Runtime:
         return None
 
     def store(self, array: Array, offset: int, data: Bytes) -> Event | None:
-        """Bytes of the host, as they are now, to an array from ``offset`` on: behind what was enqueued with it. None if
-        that is done."""
+        """Bytes of the host, as they are now, to an array from ``offset`` on, behind what was enqueued."""
         if self.arrivals.under_way:
             self.arrivals.wait_for(data)
         with translated("clEnqueueWriteBuffer"):

@@ -1,7 +1,5 @@
-"""The check of public functions' arguments against their annotations, in one place, before anything runs.
-
-Integers are those that 64 bits hold, other numbers finite; True and False are no numbers, and text is no sequence.
-"""
+"""The check of public functions' arguments against their annotations, in one place, before anything runs. Integers are
+those that 64 bits hold, other numbers finite; True and False are no numbers, and text is no sequence."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ _DType = type("_DType", (), {})  # stands for what NumPy makes a type of
 
 
 class _Named(type):
-    """The kind of a class that stands for one which an annotation names and its module does not import: whatever class
-    of manycl's has that name."""
+    """The kind of a class for one that an annotation names and its module does not import: manycl's of that name."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return any(c.__name__ == cls.__name__ and c.__module__.startswith("manycl.") for c in type(value).__mro__)
@@ -109,8 +106,7 @@ _KNOWN: dict[str, _Test | None] = {
 
 
 class _Tests(dict[str, _Test | None]):
-    """The tests of a function's parameters, by name, made when a parameter is first given: names of other modules are
-    known by then."""
+    """The tests of a function's parameters, by name, made when one is first given: other modules are there by then."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()

@@ -39,8 +39,7 @@ log = logger(__name__)
 
 class DiskCache:
     """A cache of the answers of one kind (``name``) that were last kept or asked for: ``most`` bytes on disk, nearly.
-    ``code``: what finds them, files and folders of Python's packages (``manycl/analysis``; a package's name is its
-    folder)."""
+    ``code``: what finds them, files and folders of packages (``manycl/analysis``; a package is its folder)."""
 
     def __init__(self, name: str, most: int, code: tuple[str, ...] = ()) -> None:
         self._name, self._most = name, most

@@ -1,8 +1,5 @@
-"""JSON whose every value can be traced to its line: values come from the C parser, lines are looked up on
-errors.
-
-A place inside a document is a tuple of keys and indices, shown as ``kernels[2].args[0]``.
-"""
+"""JSON whose every value can be traced to its line: lines are looked up on errors. A place inside a document is a tuple
+of keys and indices, shown as ``kernels[2].args[0]``."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*\Z")
 @dataclass(frozen=True)
 class Location:
     """A place in a file, for error messages: ``fixed_line`` for files that are not JSON, otherwise found by
-    ``where``.
-    """
+    ``where``."""
 
     path: str
     text: str = field(default="", repr=False)
@@ -75,10 +71,8 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, path: str) -> Any:
-    """The value of a JSON text. Raises SpecificationError with line and column.
-
-    Stricter than Python's reader: no repeated keys, no NaN or Infinity, no halves of surrogate pairs.
-    """
+    """The value of a JSON text. Raises SpecificationError with line and column. Stricter than Python's reader: no
+    repeated keys, no NaN or Infinity, no halves of surrogate pairs."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
         if "\\u" in text:

@@ -18,8 +18,7 @@ MANY = 4096
 """Entries of a cache of answers, which take some kilobytes at most; our own choice."""
 
 ENOUGH = 3
-"""Measurements, comparisons or runs that are kept until they count: the first one is slow, and one may have been
-disturbed."""
+"""Measurements, comparisons or runs that are kept until they count: the first is slow, one may be disturbed."""
 
 
 class _Answer(Generic[Value]):

@@ -1,8 +1,6 @@
 """Another program, run within limits: one that crashes, never ends or prints without end is an answer, not an end.
-
 Limits are of work, not of the clock: seconds of computing, bytes of memory and of output. What stands still, as a
-compiler that includes a pipe, is ended, too.
-"""
+compiler that includes a pipe, is ended, too."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def run(
     command: tuple[str, ...], *, given: bytes = b"", folder: Path, computing: int = COMPUTING, output: int = OUTPUT
 ) -> Finished:
     """Run a program to its end in a folder, with ``given`` as its input. Never raises but for what interrupts it.
-
-    ``computing``: seconds; ``output``: bytes of each file that it writes.
-    """
+    ``computing``: seconds; ``output``: bytes of each file that it writes."""
     with contextlib.ExitStack() as files:
         try:
             put, out, told = (files.enter_context(open(os.memfd_create("manycl"), "r+b")) for _ in range(3))

@@ -1,9 +1,7 @@
-"""The user's runtime folder: where processes of one user find one another, and nobody else does.
-
-A folder of the user's alone (mode 0700), which is gone after a restart of the machine. All processes of a user have to
-find the same one, whether or not they were started from a login: what XDG_RUNTIME_DIR names, else what a login would
-have (``/run/user/UID``), else a folder of the user's in the temporary folder.
-"""
+"""The user's runtime folder: where processes of one user find one another, and nobody else does. A folder of the user's
+alone (mode 0700), which is gone after a restart of the machine. All processes of a user have to find the same one,
+whether or not they were started from a login: what XDG_RUNTIME_DIR names, else what a login would have
+(``/run/user/UID``), else a folder of the user's in the temporary folder."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ def runtime_folder() -> Path:
 
 
 def lasting_folder(kind: str) -> Path:
-    """Where the user's ``cache`` or ``data`` are: below the runtime folder for a user without a home. Raises as
-    :func:`runtime_folder` does."""
+    """Where the user's ``cache`` or ``data`` are; without a home, and errors, as of :func:`runtime_folder`."""
     import platformdirs
 
     try:

@@ -1,5 +1,4 @@
-"""How values of any stage are shown in notebooks: that is the report's business, which is found by name when a notebook
-asks for it."""
+"""How values of any stage are shown in notebooks: by the report, which is found by name when a notebook asks."""
 
 from __future__ import annotations
 

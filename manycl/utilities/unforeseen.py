@@ -1,7 +1,5 @@
-"""Exceptions that are defects of manycl's own, in what a run can do without: analysis, models, planners.
-
-They never stop a run that one device could do. What failed is left out, with this as the reason, and is warned about.
-"""
+"""Exceptions that are defects of manycl's own, in what a run can do without: analysis, models, planners. They never
+stop a run that one device could do. What failed is left out, with this as the reason, and is warned about."""
 
 from __future__ import annotations
 

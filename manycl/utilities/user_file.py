@@ -38,8 +38,7 @@ def function_of(module: ModuleType, path: Path, name: str, error: type[ManyclErr
 
 
 def check_writable(path: str | Path, what: str = "") -> None:
-    """Raise ManyclError, which begins with ``what``, for a file that cannot be written: known before the work is done.
-    A file that is there stays as it is."""
+    """Raise ManyclError, which begins with ``what``, for a file that cannot be written. A file that is there stays."""
     place = Path(path).absolute()
     try:
         is_new = not place.exists()

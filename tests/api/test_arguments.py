@@ -15,9 +15,8 @@ import pytest
 
 import manycl as mc
 from manycl.api.program import Kernel
-from manycl.api.recording import Recording
+from manycl.api.recording import Recording, RunTrace
 from manycl.api.reserve import Reserved
-from manycl.api.run_trace import RunTrace
 
 SOURCE = "kernel void twice(global int *x, int n) { if (get_global_id(0) < n) x[get_global_id(0)] *= 2; }"
 BESIDE = (Kernel, Recording, Reserved, RunTrace)

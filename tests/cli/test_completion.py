@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from manycl import flags
-from manycl.cli import completers, completion, main
+from manycl.cli import completion, main
 from manycl.machine_file import shipped_machines
 from manycl.plan import policy
 from tests import ROOT
@@ -26,23 +26,23 @@ def completions(action: argparse.Action, prefix: str) -> list[str]:
 
 def test_names_that_go_on() -> None:
     action = argparse.ArgumentParser().add_argument("--x")
-    completers.completed(action, lambda: ["alpha", "beta", "al"])
+    completion.completed(action, lambda: ["alpha", "beta", "al"])
     assert completions(action, "al") == ["alpha", "al"]
     assert completions(action, "alpha,al") == []
-    completers.completed(action, lambda: ["alpha", "beta", "al"], listed=True)
+    completion.completed(action, lambda: ["alpha", "beta", "al"], listed=True)
     assert completions(action, "beta,al") == ["beta,alpha", "beta,al"]
 
     def broken() -> list[str]:
         raise OSError("no devices today")
 
-    completers.completed(action, broken)
+    completion.completed(action, broken)
     assert completions(action, "") == []
 
 
 def test_the_names_are_those_that_there_are() -> None:
-    assert {"all", "cpu", "cpu0"} <= set(completers.devices())
-    assert list(completers.policies()) == list(policy.names())
-    assert set(completers.machines()) == set(shipped_machines())
+    assert {"all", "cpu", "cpu0"} <= set(completion.devices())
+    assert list(completion.policies()) == list(policy.names())
+    assert set(completion.machines()) == set(shipped_machines())
 
 
 @pytest.mark.parametrize(

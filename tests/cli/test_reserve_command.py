@@ -60,7 +60,7 @@ def holders() -> list[int]:
 
 def test_a_command_has_the_device_while_it_runs(reserve: Reserve, folder: Path) -> None:
     code = (
-        "import os; from manycl.reservations.records import held_by_others; from manycl.reservations.identity import *;"
+        "import os; from manycl.reservations.records import held_by_others; from manycl.reservations.records import *;"
         "from manycl.reservations.register import reservations; import sys;"
         "print(len(held_by_others(reservations(), 'another', ())), len(held_by_others(reservations(), process(),"
         " under())), sys.argv[1:], flush=True); sys.exit(7)"

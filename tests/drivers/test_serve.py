@@ -31,7 +31,7 @@ from manycl.drivers.serve.client import open_served, status
 from manycl.drivers.serve.server import Server
 from manycl.drivers.worker import link as link_module
 from manycl.drivers.worker import messages as m
-from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.messages import Channel
 from manycl.errors import DeviceError
 from manycl.region import Box
 from tests import environment

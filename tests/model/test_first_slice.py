@@ -67,7 +67,7 @@ def test_a_forest_that_was_trained_tells_it_of_gpus(tmp_path: Path, monkeypatch:
     """From samples to the first packets: two kinds of kernels, of which a work-item has about 2 or 1000 operations, and
     slices of 4096 or 64 points."""
     pytest.importorskip("sklearn", reason="the extra train")
-    from manycl.model.slice_training import SliceSample, train
+    from manycl.model.slices import SliceSample, train
 
     rows = [(math.log1p(operations), points) for operations, points in ((2.0, 4096.0), (1000.0, 64.0))]
     samples = [SliceSample(f"k{i}", "gpu", (math.log1p(4.0), work), points) for i in range(8) for work, points in rows]
@@ -110,7 +110,7 @@ def test_files_that_are_missing_or_damaged_tell_nothing(
 def test_what_comes_with_manycl_is_what_its_samples_give() -> None:
     pytest.importorskip("sklearn", reason="the extra train")
     from manycl.cli.learning.train import read_samples
-    from manycl.model.slice_training import train
+    from manycl.model.slices import train
     from manycl_bench.slices.targets import target
 
     samples = []

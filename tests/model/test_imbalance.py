@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manycl.machine import DeviceIndex
-from manycl.model.history.imbalance import Imbalances
+from manycl.model.history.history import Imbalances
 from manycl.utilities.kept import ENOUGH, MANY
 
 A, B, C = (DeviceIndex(d) for d in range(3))

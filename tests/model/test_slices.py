@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis.costs.features import Features
+from manycl.analysis.costs.cost_function import Features
 from manycl.model import slices
-from manycl.model.slice_training import SliceSample, leave_one_out, train
-from manycl.model.slices import SliceError, cached_slice, measured_cost
+from manycl.model.slices import SliceError, SliceSample, cached_slice, leave_one_out, measured_cost, train
 from manycl_bench.slices.targets import target
 
 

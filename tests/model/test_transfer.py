@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from manycl.machine import HOST, Device, Link, Machine, Sharing
 from manycl.model.history.history import identity
+from manycl.model.history.learning import ObservedLinks
 from manycl.model.history.measured import OBSERVED, SOURCE, on_machine, together
-from manycl.model.history.observed import ObservedLinks
 from manycl.model.transfer import SIZES, TINY, TransferModel, chunk_of, smallest
 
 CPU = Device("cpu0", "cpu")

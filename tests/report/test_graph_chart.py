@@ -12,8 +12,7 @@ from manycl.graph.dependences import GraphBuilder, with_results
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.report.charts import graph_chart
-from manycl.report.charts.graph_chart import Arrow, chart, dot, picture, write_graph
-from manycl.report.charts.graph_layout import laid_out
+from manycl.report.charts.graph_chart import Arrow, chart, dot, laid_out, picture, write_graph
 
 FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})

@@ -26,8 +26,16 @@ from manycl.errors import ManyclError
 from manycl.reservations import ear as ears
 from manycl.reservations.ear import Ear, listeners, tell
 from manycl.reservations.hold import Hold, Request
-from manycl.reservations.identity import for_children
-from manycl.reservations.records import Reservation, held_by_others, in_force, in_order, parse, parse_message, unexpired
+from manycl.reservations.records import (
+    Reservation,
+    for_children,
+    held_by_others,
+    in_force,
+    in_order,
+    parse,
+    parse_message,
+    unexpired,
+)
 from manycl.reservations.register import reservations
 from manycl.utilities.runtime_folder import runtime_folder
 

@@ -22,7 +22,7 @@ import fcntl, os, random, select, signal, sys, time
 from manycl.reservations.ear import Ear
 from manycl.reservations.hold import Hold, Request
 from manycl.reservations.register import LOOK_AGAIN
-from manycl.reservations.identity import process, under
+from manycl.reservations.records import process, under
 from manycl.reservations.records import held_by_others
 from manycl.reservations.register import reservations
 from manycl.utilities.runtime_folder import runtime_folder

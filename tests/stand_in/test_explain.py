@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from manycl import Program, Queue
-from manycl.stand_in.divisible import Kernels
-from manycl.stand_in.explain import best_single, explanation
+from manycl.stand_in.explain import Kernels, best_single, explanation
 from manycl.trace import KernelEvent, Trace
 
 

@@ -1,9 +1,7 @@
-"""Costs of a launch: how many operations of each kind any range of its work-groups executes.
-
-Counts are exact where only ids, sizes and scalars decide what is executed. A condition on data counts as true for
-``TAKEN`` of the visits, a loop of which no bound is known as ``ROUNDS`` iterations (as in Device-Hopping, Section 4.2);
-terms of a loop's condition that are not known are left out. The result then is not ``exact`` and says why.
-"""
+"""Costs of a launch: how many operations of each kind any range of its work-groups executes. Counts are exact where
+only ids, sizes and scalars decide what is executed. A condition on data counts as true for ``TAKEN`` of the visits, a
+loop of which no bound is known as ``ROUNDS`` iterations (as in Device-Hopping, Section 4.2); terms of a loop's
+condition that are not known are left out. The result then is not ``exact`` and says why."""
 
 from __future__ import annotations
 
@@ -68,10 +66,9 @@ class Visits:
 
 
 class LaunchCost:
-    """The costs of one launch, from its summary.
-
-    ``contents``: the bytes of arrays that the kernel only reads, by argument; what only their elements decide is then
-    counted as it is, as far as that takes no more than to look at every work-item."""
+    """The costs of one launch, from its summary. ``contents``: the bytes of arrays that the kernel only reads, by
+    argument; what only their elements decide is then counted as it is, as far as that takes no more than to look at
+    every work-item."""
 
     def __init__(
         self, summary: KernelSummary, launch: KnownLaunch, contents: Mapping[int, Array] | None = None

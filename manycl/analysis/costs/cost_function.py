@@ -1,20 +1,33 @@
-"""A kernel's cost in symbols: MKMD's cost function T f(x1, …, xN) (Section 4), and what a work-item executes.
+"""A kernel's cost in symbols: MKMD's cost function T f(x1, …, xN) (Section 4), and what a work-item executes; and
+Device-Hopping's features of a kernel (Table 1 and Section 4.2), per point of the iteration space: per work-item.
 
 T is the number of work-items; f sums the products of the trip counts of nested loops, in terms of scalars, sizes and
 ids. Where an inner loop's trips depend on an outer counter, f has their upper bound; of loops that exclude each other
 it has the largest. As everywhere in the symbolic form, no conversion or overflow is taken to change an integer.
+
+Device-Hopping's rules: operations inside of loops count as often as the loops run; terms of a loop's condition that
+cannot be evaluated before the kernel runs are ignored, and a loop without any other counts once; operations in a branch
+without else inside of a loop do not count; all other branches do. Where trips depend on ids, which the paper's rules
+leave open, features have the mean over all work-items. Branches are left out as they are rarely taken, such as one that
+is taken where something was found; so those that ids, counters and scalars decide (is this point inside?) do count.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
-from manycl.analysis.costs.cost import ITERATION, known_trips
+from manycl.analysis.costs.cost import ITERATION, LaunchCost, Visits, known_trips
+from manycl.analysis.facts import KernelFacts
 from manycl.analysis.summary import CountedPlace, KernelSummary, Loop
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
+
+if TYPE_CHECKING:  # imports islpy
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +45,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class CostFunction:
-    """What a kernel costs in any launch.
-
-    ``domain``: on which values of scalars and ids the trip counts are these (elsewhere loops do not run at all).
-    ``unknown``: why loops have the trip count ``trips(line)``, which stands for what is not known before execution.
-    ``operations``: what one work-item executes at most, by kind (bytes of accesses end in ``.bytes``).
-    """
+    """What a kernel costs in any launch. ``domain``: on which values of scalars and ids the trip counts are these
+    (elsewhere loops do not run at all). ``unknown``: why loops have the trip count ``trips(line)``, which stands for
+    what is not known before execution. ``operations``: what one work-item executes at most, by kind (bytes of accesses
+    end in ``.bytes``)."""
 
     f: Expr
     domain: tuple[Expr, ...]
@@ -162,8 +173,7 @@ class Trips:
 
 
 def _end(e: Expr, counter: str, highest: Expr, up: bool) -> Expr | None:
-    """The largest (``up``) or smallest value of an expression for a counter in [0, highest]; None if it is not
-    monotone in it."""
+    """The largest (``up``) or smallest value of an expression for a counter in [0, highest]; None if not monotone."""
     if counter not in e.variables():
         return e
     if e.op == "var":
@@ -186,3 +196,92 @@ def _end(e: Expr, counter: str, highest: Expr, up: bool) -> Expr | None:
             return x.divide(first, second, floor=second.op == "const") if grows else None
         return x.minimum(first, second) if e.op == "min" else x.maximum(first, second)
     return None
+
+
+COMPARISONS = "Comparison operations"
+COMPUTE = "Floating point and integer compute operations"
+MEMORY = "Memory accesses"
+TRANSFERRED = "Bytes transferred to the GPU per CUDA thread"
+CPU = (COMPARISONS, COMPUTE, MEMORY)
+GPU = (TRANSFERRED, COMPUTE)
+
+_COMPUTE = ("float", "double", "half", "int", "special")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of a launch, per work-item."""
+
+    bytes_transferred: float
+    comparisons: float
+    compute: float
+    memory_accesses: float
+
+    def values(self, device: str) -> tuple[float, ...]:
+        """What the predictor of slice sizes for a device (``cpu`` or ``gpu``) is given, in the order of ``CPU`` and
+        ``GPU``. Raises KeyError for another device."""
+        named = {
+            TRANSFERRED: self.bytes_transferred,
+            COMPARISONS: self.comparisons,
+            COMPUTE: self.compute,
+            MEMORY: self.memory_accesses,
+        }
+        return tuple(named[name] for name in {"cpu": CPU, "gpu": GPU}[device])
+
+    def logarithms(self, device: str) -> tuple[float, ...]:
+        """Their logarithms, which the paper's models take (Section 4.3); of 1 more, as features may be 0."""
+        return tuple(math.log1p(value) for value in self.values(device))
+
+
+def feature_of(kind: str) -> str:
+    """Which feature operations of a kind count to; empty for none."""
+    family, _, rest = kind.partition(".")
+    if rest.endswith("bytes"):
+        return ""
+    if family == "compare":
+        return COMPARISONS
+    if family in ("load", "store", "atomic"):
+        return MEMORY
+    return COMPUTE if family in _COMPUTE else ""
+
+
+def static_features(summary: KernelSummary) -> Mapping[str, Expr]:
+    """Every feature that a kernel's source tells, in terms of scalars, sizes and ids."""
+    trips = Trips(unknown=x.ONE)
+    found: dict[str, Expr] = dict.fromkeys(CPU, x.ZERO)
+    for place, counts in summary.counts:
+        for kind, times in counts.items():
+            name = feature_of(kind)
+            if name and not place.lone:
+                found[name] = x.add(found[name], x.scale(trips.product(place.loops), times))
+    return found
+
+
+def launch_features(cost: LaunchCost, facts: KernelFacts) -> Features:
+    """The features of a launch."""
+    launch = cost.launch
+    items, _ = cost.extent(launch.whole())
+    axes = cost.axes(launch.whole())
+    seen: dict[tuple[object, ...], Visits] = {}
+    found = dict.fromkeys(CPU, 0.0)
+    for place, counts in cost.summary.counts:
+        if place.lone or not items:
+            continue
+        rounds = cost.visits(CountedPlace(_within(place.loops), place.loops), axes, seen).number / items
+        for kind, times in counts.items():
+            name = feature_of(kind)
+            if name:
+                found[name] += times * rounds
+    needed = [a.index for a in facts.arguments if a.kind == "buffer" and a.reads and a.index not in launch.same]
+    transferred = sum(launch.sizes.get(index, 0) for index in needed) / items if items else 0.0
+    return Features(transferred, found[COMPARISONS], found[COMPUTE], found[MEMORY])
+
+
+def _within(loops: tuple[Loop, ...]) -> Expr:
+    """That counters are below trips which are known."""
+    limits = [
+        x.less(x.var(loop.name, 0, x.INFINITE), loop.trips)
+        for loop in loops
+        if loop.trips is not None and not loop.trips.unknown
+    ]
+    return x.both(*limits)

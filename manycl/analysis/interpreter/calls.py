@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from manycl.analysis.interpreter.abstract import DEEPEST_CALLS, Frame, Unanalysable
-from manycl.analysis.interpreter.expressions import Expressions
+from manycl.analysis.interpreter.operators import Expressions
 from manycl.analysis.interpreter.paths import ControlState, Path, ancestor, join, meet
 from manycl.analysis.interpreter.values import (
     FLOATING,

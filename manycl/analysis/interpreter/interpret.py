@@ -238,8 +238,7 @@ class _AnyLaunch(_AbstractRun):
 
 
 def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None) -> KernelSummary:
-    """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
-    ``failure``."""
+    """Run kernel ``facts.name`` abstractly. Never raises: what cannot be followed is the summary's ``failure``."""
     return _summary(unit, facts, lambda: _AbstractRun(unit, facts, launch))
 
 

@@ -1,9 +1,6 @@
-"""What OpenCL C's built-in functions do to the memory behind their pointer arguments (OpenCL C 3.0, section
-6.15).
-
-An effect is ``r`` (reads), ``w`` (writes), ``rw`` or ``-`` (neither). A function that is not listed here and
-takes a pointer counts as reading and writing through it.
-"""
+"""What OpenCL C's built-in functions do to the memory behind their pointer arguments (OpenCL C 3.0, section 6.15). An
+effect is ``r`` (reads), ``w`` (writes), ``rw`` or ``-`` (neither). A function that is not listed here and takes a
+pointer counts as reading and writing through it."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ _LEGACY = r"atom(ic)?_(add|sub|xchg|inc|dec|cmpxchg|min|max|and|or|xor)"
 _VECTOR = "(2|3|4|8|16)"
 _ROUNDING = "(_rte|_rtz|_rtp|_rtn)?"
 
-# name -> effect on the argument at each position; positions beyond the end, and "-" on a pointer, are not
-# touched
+# name -> effect on the argument at each position; positions beyond the end, and "-" on a pointer, are not touched
 _EFFECTS: tuple[tuple[str, dict[int, str]], ...] = (
     (rf"vload(a?_half)?{_VECTOR}?", {1: "r"}),
     (rf"vstore(a?_half)?{_VECTOR}?{_ROUNDING}", {2: "w"}),
@@ -40,8 +36,7 @@ _EFFECTS: tuple[tuple[str, dict[int, str]], ...] = (
         r"get_image_(width|height|depth|dim|array_size|channel_data_type|channel_order|num_mip_levels|num_samples)",
         {0: "-"},
     ),
-    # a packet that is read is gone, and whether one can be written depends on what is there: both change the
-    # pipe
+    # a packet that is read is gone, and whether one can be written depends on what is there: both change the pipe
     (r"(read|write)_pipe", {0: "rw"}),
     (r"(work_group_|sub_group_)?(reserve|commit)_(read|write)_pipe", {0: "rw"}),
     (r"get_pipe_num_packets", {0: "r"}),
@@ -66,8 +61,7 @@ POINTER_CASTS = ("to_global", "to_local", "to_private", "__to_global", "__to_loc
 
 @functools.cache
 def effects(name: str, count: int) -> dict[int, str] | None:
-    """The effect per argument position of a call with ``count`` arguments, or None for an unknown
-    function."""
+    """The effect by argument position of a call with ``count`` arguments; None: an unknown function."""
     for pattern, table in _EFFECTS:
         if re.fullmatch(pattern, name):
             if name in ("read_pipe", "write_pipe"):  # the packet is the last argument

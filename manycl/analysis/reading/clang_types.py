@@ -99,8 +99,7 @@ class Types:
         return CType(group, _bare(canonical), "", 1, size, const, space, holds_pointers=holds, members=members)
 
     def _holds(self, type_: cindex.Type) -> bool:
-        """Whether a member may hold an address, without following pointers (types may contain pointers to
-        themselves)."""
+        """Whether a member may hold an address; pointers, which may be to the type itself, are not followed."""
         canonical = type_.get_canonical()
         if canonical.kind.name in ("POINTER", "BLOCKPOINTER"):
             return True

@@ -1,9 +1,6 @@
-"""Which arguments of a kernel are read and written: the points-to analysis run over the light tree.
-
-Each function has a summary that its calls instantiate. Everything that cannot be followed (an address made an integer,
-stored in memory, or given to an unknown function; a pointer loaded from a buffer) widens to read and written, with the
-reason.
-"""
+"""Which arguments of a kernel are read and written: the points-to analysis run over the light tree. Each function has a
+summary that its calls instantiate. Everything that cannot be followed (an address made an integer, stored in memory, or
+given to an unknown function; a pointer loaded from a buffer) widens to read and written, with why."""
 
 from __future__ import annotations
 
@@ -133,8 +130,7 @@ class _Body(PointsTo):
         return frozenset({("unknown", reason)}) if node.type.holds_pointers else NONE
 
     def value_block_expr(self, node: Node) -> Locations:
-        """A block captures values, so what it does counts where it is written; its parameters may be
-        anything."""
+        """A block captures values, so it counts where it is written; its parameters may be anything."""
         for declaration in node.children:
             for child in declaration.children:
                 if child.kind == "PARM_DECL":
@@ -173,8 +169,7 @@ class _Body(PointsTo):
         return NONE
 
     def exported(self, locations: Iterable[Location]) -> Locations:
-        """What a returned value carries for the caller: addresses of own variables are dead, but not what a
-        returned record would hold."""
+        """What a returned value carries for the caller: addresses of own variables are dead, but not in records."""
         return frozenset(each for each in locations if each[0] in (*SYMBOLIC, "global"))
 
     def value_stmtexpr(self, node: Node) -> Locations:
@@ -238,8 +233,7 @@ class _Body(PointsTo):
         return left | right if node.type.holds_pointers else NONE
 
     def is_direct(self, node: Node) -> bool:
-        """Whether an lvalue names a part of a variable as declared, so that data written there overwrites no
-        address."""
+        """Whether an lvalue names a part of a variable as declared: data written there overwrite no address."""
         while node.kind in ("PAREN_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR", "UNEXPOSED_EXPR"):
             if not node.children:
                 return False
@@ -368,8 +362,7 @@ class _Body(PointsTo):
     # -- lvalues
 
     def target(self, node: Node) -> Locations:
-        """The place of what is assigned to; where it turns out to be no lvalue known here, nothing is
-        sure."""
+        """The place of what is assigned to; if it is no lvalue known here, nothing is sure."""
         locations = self.place(node)
         if any(each[0] == "temp" for each in locations):
             self.opaque(node)

@@ -1,9 +1,7 @@
-"""libclang's side of the analysis: parse, gate on diagnostics, lower the syntax tree once to plain nodes.
-
-Only this file and :mod:`manycl.analysis.reading.clang_types` know libclang. It works in the bundled ``libclang`` of the
+"""libclang's side of the analysis: parse, gate on diagnostics, lower the syntax tree once to plain nodes. Only this
+file and :mod:`manycl.analysis.reading.clang_types` know libclang. It works in the bundled ``libclang`` of the
 libclang-ng wheel, with the OpenCL header that comes with it. libclang dies of a stack overflow on deeply nested
-sources, so all of this runs in a process of its own (:mod:`manycl.analysis.worker`).
-"""
+sources, so all of this runs in a process of its own (:mod:`manycl.analysis.worker`)."""
 
 from __future__ import annotations
 
@@ -64,11 +62,9 @@ def _parse(text: str, version: str) -> cindex.TranslationUnit:
 
 
 def load(source: str, path: str, folder: str | None, options: BuildOptions, *, everything: bool = False) -> Unit:
-    """Expand, parse and lower ``source``: of its functions the kernels and what they can reach, or ``everything``.
-
-    The language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and
-    2.0. Raises :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do).
-    """
+    """Expand, parse and lower ``source``: of its functions the kernels and what they can reach, or ``everything``. The
+    language version is the one asked for; without, OpenCL C 1.2, and when that does not parse 3.0 and 2.0. Raises
+    :class:`SourceError` with the compiler's diagnostics (those of 1.2 when no version will do)."""
     if options.version:
         return _load(source, path, folder, options, options.version, everything)
     first: SourceError | None = None
@@ -191,8 +187,7 @@ class _Lowering:
         )
 
     def reachable(self, definitions: dict[int, Any], variables: Iterable[Node]) -> dict[int, Function]:
-        """The kernels and all functions that they, or variables' blocks, mention, directly or not, in the order of the
-        source."""
+        """The kernels and all functions that they, or variables' blocks, reach, in the source's order."""
         found: dict[int, Function] = {}
         pending = [ref for ref, cursor in definitions.items() if self.is_kernel(cursor)]
         pending += [n.ref for variable in variables for n in variable.walk() if n.ref in definitions]

@@ -25,8 +25,7 @@ VOID = CType("void", "void")
 
 @dataclass
 class FunctionSummary:
-    """What a call of a function does, in terms of its parameters. Grows monotonically until the fixed
-    point."""
+    """What a call of a function does, in terms of its parameters. Grows until the fixed point."""
 
     reads: set[Location] = field(default_factory=set)
     writes: set[Location] = field(default_factory=set)

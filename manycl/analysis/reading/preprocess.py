@@ -1,8 +1,6 @@
-"""Macro and include expansion by clang, so that what the parser sees has one text and plain byte extents.
-
-Macros of OpenCL's header are defined as their own names: conditions know them, and the text keeps them, as each driver
-has its own. Those whose values are numbers are replaced, as conditions may compare them.
-"""
+"""Macro and include expansion by clang, so that what the parser sees has one text and plain byte extents. Macros of
+OpenCL's header are defined as their own names: conditions know them, and the text keeps them, as each driver has its
+own. Those whose values are numbers are replaced, as conditions may compare them."""
 
 from __future__ import annotations
 
@@ -54,11 +52,9 @@ class Expanded:
     own: tuple[str, ...] = ()
 
     def place(self, index: int, column: int, row: str) -> tuple[str, int, int, str]:
-        """Return the file, line and column, and that line of the file, of a column (from 1) of a row.
-
-        ``row`` is that of the text. Macro expansion moves what stands behind it: the column is that of the same token,
-        counted from the line's beginning or end, or that of the macro.
-        """
+        """Return the file, line and column, and that line of the file, of a column (from 1) of a row. ``row`` is that
+        of the text. Macro expansion moves what stands behind it: the column is that of the same token, counted from the
+        line's beginning or end, or that of the macro."""
         path, line = self.lines[index]
         if path != self.path or not 0 < line <= len(self.own):
             return path, line, column, row
@@ -78,10 +74,8 @@ class Expanded:
 
 
 def expand(source: str, path: str, folder: str | None, options: BuildOptions, version: str) -> Expanded:
-    """Expand ``source``, known to the user as ``path``; quoted includes are sought in ``folder`` first.
-
-    ``version``: of the language, ``CL1.2``. Raises :class:`SourceError` with the problems that clang found.
-    """
+    """Expand ``source``, known to the user as ``path``; quoted includes are sought in ``folder`` first. ``version``: of
+    the language, ``CL1.2``. Raises :class:`SourceError` with the problems that clang found."""
     quoted = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     given = f'# 1 "{_PRELUDE}"\n{_header(version)}# 1 "{quoted}"\n{source.removeprefix(chr(0xFEFF))}\n'
     words = [f"-I{include}" for include in options.folders]

@@ -1,8 +1,6 @@
-"""The light syntax tree of an OpenCL C program: plain values, lowered once from libclang, independent of it.
-
-Every node carries its byte extent in the *expanded* source (after macros and includes), which is what later
-edits of the source work on; :meth:`Unit.place` maps such an offset back to the user's file.
-"""
+"""The light syntax tree of an OpenCL C program: plain values, lowered once from libclang, independent of it. Every node
+carries its byte extent in the *expanded* source (after macros and includes), which is what later edits of the source
+work on; :meth:`Unit.place` maps such an offset back to the user's file."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ _HEAD = re.compile(rb"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[(){}\[\];]""", re.D
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """A type after typedefs. ``size`` in bytes (0 unknown or incomplete), ``lanes`` of a vector (1
-    otherwise).
+    """A type after typedefs. ``size`` in bytes (0 unknown or incomplete), ``lanes`` of a vector (1 otherwise).
 
     ``kind``: ``int``, ``float``, ``bool``, ``void``, ``vector``, ``pointer``, ``array``, ``record``,
     ``union``, ``image``, ``pipe``, ``sampler``, ``function``, ``block``, ``opaque`` (events, queues, ...) or
@@ -44,10 +41,9 @@ class CType:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node. ``kind`` is libclang's cursor kind; ``ref`` the declaration a reference means (0: none);
-    ``op`` the operator as written; ``value`` that of an integer, character or bool literal, a ``sizeof`` or an
-    enumerator, and for a member of a record its offset in bytes (None for bit fields); ``at``: where a declared name
-    stands."""
+    """One node. ``kind`` is libclang's cursor kind; ``ref`` the declaration a reference means (0: none); ``op`` the
+    operator as written; ``value`` that of an integer, character or bool literal, ``sizeof`` or enumerator, for a
+    record's member its offset in bytes (None: bit fields); ``at``: where a declared name stands."""
 
     kind: str
     type: CType
@@ -71,8 +67,7 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """A function with a body. ``parameters`` and ``body`` are nodes; ``attributes`` the text of each
-    attribute."""
+    """A function with a body. ``parameters`` and ``body`` are nodes; ``attributes`` texts."""
 
     ref: int
     name: str
@@ -163,8 +158,7 @@ _NOTHING = Node("", CType("void", "void"), 0, 0)
 
 
 def callee(node: Node) -> Node:
-    """Return the reference to the function that a call calls; where it calls something else, or the node is no call,
-    a node without a name."""
+    """Return the reference to the function that is called; a node without a name where there is none."""
     target = node.children[0] if node.kind == "CALL_EXPR" and node.children else _NOTHING
     while target.kind in THROUGH and target.children:
         target = target.children[0]
@@ -209,8 +203,7 @@ class LoopHead:
 
 
 def loop_head(unit: Unit, node: Node) -> LoopHead | None:
-    """Return the parts of a loop (libclang leaves out what a ``for`` leaves out); None where it is not seen which they
-    are."""
+    """Return the parts of a loop (libclang leaves out what a ``for`` leaves out); None where they are not seen."""
     if node.kind == "WHILE_STMT":
         return LoopHead(None, node.children[0], None, node.children[-1])
     if node.kind == "DO_STMT":

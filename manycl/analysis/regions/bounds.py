@@ -10,8 +10,7 @@ from manycl.analysis.reading.tree import Unit
 from manycl.analysis.summary import KernelSummary
 
 PRIVATE = 64 << 20
-"""Bytes of one private variable that no device has for every work-item (stacks of CPU drivers have 8 MiB, NVIDIA's
-work-items 512 KiB)."""
+"""Bytes of a private variable that no device has (stacks of CPU drivers: 8 MiB; NVIDIA's work-items: 512 KiB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,7 @@ def deciding(summary: KernelSummary, facts: KernelFacts) -> frozenset[int] | Non
 
 
 def oversized(unit: Unit, facts: KernelFacts) -> tuple[str, int, str, int] | None:
-    """A private variable of a kernel, or of a function that it calls, that no device has room for: its name, its bytes,
-    and the path and line of its declaration."""
+    """A private variable of a kernel or its functions that no device has room for: its name, bytes, path and line."""
     todo = [function for function in unit.functions.values() if function.is_kernel and function.name == facts.name]
     seen = set(todo)
     while todo:

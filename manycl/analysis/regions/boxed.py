@@ -1,8 +1,6 @@
-"""Regions of the usual accesses without isl: linear subscripts, each variable between bounds of its own.
-
-Then what a range of work-groups touches is a box: runs of bytes, repeated at some pitch. Everything else is left to
-:mod:`manycl.analysis.regions.regions`.
-"""
+"""Regions of the usual accesses without isl: linear subscripts, each variable between bounds of its own. Then what a
+range of work-groups touches is a box: runs of bytes, repeated at some pitch. Everything else is left to
+:mod:`manycl.analysis.regions.regions`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """Regions by evaluating every work-item, where subscripts are too difficult for isl and data have no part in them, or
-where the contents of the index arrays that decide are known.
-
-For every access the work-items of a range of groups are evaluated at once (:mod:`manycl.analysis.regions.points`). A
-loop whose iterations touch consecutive bytes gives one interval per work-item; any other is run through, as long as
-that takes no more points than the budget.
-"""
+where the contents of the index arrays that decide are known. For every access the work-items of a range of groups are
+evaluated at once (:mod:`manycl.analysis.regions.points`). A loop whose iterations touch consecutive bytes gives one
+interval per work-item; any other is run through, as long as that takes no more points than the budget."""
 
 from __future__ import annotations
 
@@ -31,9 +28,8 @@ _KEPT = 32  # accesses of some range
 
 
 class CountedRegions:
-    """The regions of a launch, found by evaluating every work-item. ``budget``: points that may be evaluated for one
-    access. ``contents``: the bytes of index arrays as the launch will find them, by argument, of those that share
-    memory the first."""
+    """The regions of a launch, found by evaluating every work-item. ``budget``: points that may be evaluated for an
+    access. ``contents``: index arrays' bytes at the launch, by argument, of those that share memory the first."""
 
     def __init__(
         self, regions: Regions, budget: int = MOST_POINTS, contents: Mapping[int, Array] | None = None
@@ -62,8 +58,7 @@ class CountedRegions:
         )
 
     def apart(self, sharers: Sequence[int], dimension: int) -> bool:
-        """Return whether groups are proved to write apart on one memory, which arguments share, and to read only what
-        no other writes."""
+        """Return whether groups are proved to write apart on one shared memory, and read what none writes."""
         if not self._is_told(sharers, ("read", "write")):
             return False
         found: dict[str, list[Extents]] = {"read": [], "write": []}
@@ -91,8 +86,7 @@ class CountedRegions:
         return frozenset(found)
 
     def hull(self, argument: int, groups: GroupRange) -> tuple[int, int] | None:
-        """Return from which byte up to which some groups read an argument, at most, by the contents of index arrays;
-        None where that is not found out."""
+        """Return from which byte to which groups read an argument, at most, by contents of index arrays, or None."""
         found = [self._reach(access, groups) for access in self._accesses(argument, "read")]
         reaches = [reach for reach in found if reach is not None]
         if len(reaches) < len(found) or not self.index_arrays(argument):

@@ -1,9 +1,6 @@
-"""Hazards: along which dimensions the work-groups of a launch may run apart, and why not otherwise.
-
-Groups may run anywhere and in any order if no two write different values to the same element and none reads what
-another writes. Both are proved on the relations of :mod:`manycl.analysis.regions.regions`, which contain everything
-that can happen.
-"""
+"""Hazards: along which dimensions the work-groups of a launch may run apart, and why not otherwise. Groups may run
+anywhere and in any order if no two write different values to the same element and none reads what another writes. Both
+are proved on the relations of :mod:`manycl.analysis.regions.regions`, which contain everything that can happen."""
 
 from __future__ import annotations
 
@@ -25,13 +22,11 @@ _REPEATABLE = ("min", "max", "and", "or")  # doing them twice is doing them once
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``.
-
-    ``merges``: buffer arguments (index) that groups change only by atomic operations, which are then done on copies and
-    merged by the operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not
-    meet, as the user promises. ``promisable``: such promises would leave no reasons. ``races``: the reasons that are
-    certain: plain accesses of groups that meet.
-    """
+    """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``. ``merges``: buffer
+    arguments (index) that groups change only by atomic operations, which are then done on copies and merged by the
+    operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not meet, as the
+    user promises. ``promisable``: such promises would leave no reasons. ``races``: the reasons that are certain: plain
+    accesses of groups that meet."""
 
     dimension: int
     reasons: tuple[str, ...] = ()
@@ -192,8 +187,7 @@ def _unfollowed(regions: Regions, dimension: int) -> Verdict:
 
 
 def _is_one_value(writes: Sequence[Relation]) -> bool:
-    """Whether all that is written to a memory is one integer, in elements that are the same or apart: it does not
-    matter who writes an element last."""
+    """Whether all that is written to a memory is one integer, in elements alike or apart: any may be written last."""
     found = set()
     for relation in writes:
         access = relation.access
@@ -244,8 +238,7 @@ def _independent(regions: Regions, dimension: int, writes: Sequence[Relation], r
 
 
 def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
-    """Whether all that is done to a memory goes through elements of an index array that all differ, and each group
-    reads its own of these."""
+    """Whether all accesses to a memory go through unlike elements of an index array, each group through its own."""
     found = [_through(regions, relation) for relation in (*writes, *reads)]
     if not all(found):
         return False

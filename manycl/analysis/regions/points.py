@@ -1,8 +1,6 @@
-"""Expressions evaluated at many points at once; unknown values are looked up in the contents of index arrays.
-
-Numbers are 64-bit integers. With every array of numbers goes where they could not be found: an element outside of its
-array, a number of more than 62 bits, a division by zero. Nothing is ever taken from there.
-"""
+"""Expressions evaluated at many points at once; unknown values are looked up in the contents of index arrays. Numbers
+are 64-bit integers. With every array of numbers goes where they could not be found: an element outside of its array, a
+number of more than 62 bits, a division by zero. Nothing is ever taken from there."""
 
 from __future__ import annotations
 
@@ -35,10 +33,8 @@ class Evaluated:
 
 
 class Points:
-    """Points by the values of their variables, arrays that broadcast to ``shape``.
-
-    ``contents``: the bytes of index arrays by argument.
-    """
+    """Points by the values of their variables, arrays that broadcast to ``shape``. ``contents``: the bytes of index
+    arrays by argument."""
 
     def __init__(
         self,

@@ -1,8 +1,6 @@
-"""Regions: which bytes of each argument a range of work-groups of one launch reads and writes.
-
-Every access of the interpreted kernel becomes a relation from work-groups to elements. What the analysis could not
-follow makes a relation larger, never smaller; it is then not *exact*, and says why.
-"""
+"""Regions: which bytes of each argument a range of work-groups of one launch reads and writes. Every access of the
+interpreted kernel becomes a relation from work-groups to elements. What the analysis could not follow makes a relation
+larger, never smaller; it is then not *exact*, and says why."""
 
 from __future__ import annotations
 
@@ -40,11 +38,8 @@ _GROUPS = ("grp0", "grp1", "grp2")
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Bytes of one argument that a range of work-groups touches. ``exact``: all of these and no others (else at most
-    these, for ``reason``).
-
-    ``boxes`` cover them (they may overlap); if ``tight``, they are just these. Where they are not, ``elements`` is
-    the set itself, in units of ``unit`` bytes, in isl's notation.
-    """
+    these, for ``reason``). ``boxes`` cover them (they may overlap); if ``tight``, they are just these. Where they are
+    not, ``elements`` is the set itself, in units of ``unit`` bytes, in isl's notation."""
 
     argument: int
     kind: str  # "read" or "write"
@@ -132,8 +127,7 @@ _MOST_TIDIED = 16  # basic sets
 
 
 def tidied(found: Any) -> Any:
-    """The same set or map in fewer pieces, if it has few. Without the limit on operations: islpy 2026.2.2 crashes if
-    it runs out of them there."""
+    """The same set or map in fewer pieces, if it has few. Without limit: islpy 2026.2.2 crashes where it runs out."""
     pieces = found.n_basic_map() if isinstance(found, isl.Map) else found.n_basic_set()
     if pieces > _MOST_TIDIED:
         return found
@@ -336,10 +330,8 @@ class Regions:
     # -- regions
 
     def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
-        """The bytes of a buffer argument that some work-groups, or all of them, read or write (``kind``).
-
-        Raises ValueError for a range outside of the launch, KeyError for an argument that is no buffer.
-        """
+        """The bytes of a buffer argument that some work-groups, or all of them, read or write (``kind``). Raises
+        ValueError for a range outside of the launch, KeyError for an argument that is no buffer."""
         quick = self.boxed(argument, kind, groups)
         if quick is not None:
             return quick
@@ -460,8 +452,7 @@ class Regions:
 
 
 def checked(launch: KnownLaunch, kind: str, groups: GroupRange | None) -> GroupRange:
-    """The groups; all, where there are none given. Raises ValueError for what is no range of the launch's, or no kind
-    of region."""
+    """The groups (by default all). Raises ValueError for what is no range of the launch's, or no kind of region."""
     if kind not in ("read", "write"):
         raise ValueError(f"a region is read or written, not {kind}")
     if groups is None:

@@ -22,11 +22,9 @@ def _interval(low: int, high: int) -> Any:
 
 
 def bounds(elements: Any) -> tuple[int, int] | None:
-    """The least and the greatest element, None where there is none (or no bound).
-
-    Raises :class:`TooComplexError` where isl contradicts itself: of a set with two existentials and a floor it found
-    (islpy 2026.2.2) another least element than of the same set printed and read again.
-    """
+    """The least and the greatest element, None where there is none (or no bound). Raises :class:`TooComplexError` where
+    isl contradicts itself: of a set with two existentials and a floor it found (islpy 2026.2.2) another least element
+    than of the same set printed and read again."""
     if elements.is_empty():
         return None
     least, greatest = elements.dim_min_val(0), elements.dim_max_val(0)

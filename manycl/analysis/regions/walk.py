@@ -302,8 +302,7 @@ def parts_of(condition: Expr) -> list[Expr]:
 
 
 def _straight(e: Expr, name: str, wraps: list[tuple[Expr, Expr]]) -> Expr | None:
-    """An expression without the conversions around a variable (kept in ``wraps`` with what they convert), if it is
-    then linear in it."""
+    """An expression without the conversions around a variable (put in ``wraps``), if it is then linear in it."""
     if e.op == "var" or name not in e.variables():
         return e
     if e.op == "sum":

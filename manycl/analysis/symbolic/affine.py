@@ -1,8 +1,6 @@
-"""From expressions to isl: quasi-affine functions and the sets that conditions describe.
-
-What is not affine becomes a dimension of its own within its bounds, so that every set contains what the expression
-describes; :attr:`Builder.exact` says whether it is just that.
-"""
+"""From expressions to isl: quasi-affine functions and the sets that conditions describe. What is not affine becomes a
+dimension of its own within its bounds, so that every set contains what the expression describes; :attr:`Builder.exact`
+says whether it is just that."""
 
 from __future__ import annotations
 

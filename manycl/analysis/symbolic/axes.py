@@ -1,8 +1,6 @@
-"""Axes: the ids of a launch and the counters of loops, put together and taken apart so that counting is easy.
-
-A global id is one axis where the conditions need no other ids of its dimension. A long axis of which remainders and
-quotients are taken becomes two, quotient and remainder by a common period: a flat id into row and column.
-"""
+"""Axes: the ids of a launch and the counters of loops, put together and taken apart so that counting is easy. A global
+id is one axis where the conditions need no other ids of its dimension. A long axis of which remainders and quotients
+are taken becomes two, quotient and remainder by a common period: a flat id into row and column."""
 
 from __future__ import annotations
 
@@ -64,11 +62,9 @@ class Axis:
         return inside - self.low if self.low else inside
 
     def sampled(self, number: int, mirrored: bool) -> Axis:
-        """So many of its values, one at random in each of as many parts: nothing that repeats along it is missed.
-
-        In the ``mirrored`` sample they lie as far from the ends of their parts as else from the beginnings: what is
-        linear in a part comes out right in the mean of both.
-        """
+        """So many of its values, one at random in each of as many parts: nothing that repeats along it is missed. In
+        the ``mirrored`` sample they lie as far from the ends of their parts as else from the beginnings: what is linear
+        in a part comes out right in the mean of both."""
         places = np.random.default_rng(number).random(number)
         numbers = (np.arange(number) + (1.0 - places if mirrored else places)) * (self.size / number)
         numbers = np.minimum(numbers, self.size - 1)

@@ -50,10 +50,8 @@ class Known:
 
 
 def count(condition: Expr, axes: Mapping[str, Axis], known: Known) -> Counted:
-    """How many points of the axes fulfil a condition over them and over elements of known arrays.
-
-    Raises ValueError for values of more than 62 bits, and for elements outside of their array.
-    """
+    """How many points of the axes fulfil a condition over them and over elements of known arrays. Raises ValueError for
+    values of more than 62 bits, and for elements outside of their array."""
     condition, axes = by_period(condition, axes, known.origins)
     try:
         return Counted(_total(condition, axes, known))
@@ -172,10 +170,8 @@ def _bound(part: Expr, axis: str, origins: Origins) -> _Bound | None:
 
 
 class _Sum:
-    """Points of axes that conditions hold together, summed axis by axis.
-
-    All arrays have a dimension for each axis; that of an axis which does not matter, or is done, has length 1.
-    """
+    """Points of axes that conditions hold together, summed axis by axis. All arrays have a dimension for each axis;
+    that of an axis which does not matter, or is done, has length 1."""
 
     def __init__(self, axes: Mapping[str, Axis], known: Known, most: int) -> None:
         self.axes = axes

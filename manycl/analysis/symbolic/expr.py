@@ -1,9 +1,7 @@
-"""Immutable integer expressions and conditions, with the interval each lies in.
-
-Values are mathematical integers; what a C type does to them is said by ``wrap``. Conditions are expressions that are
-0 or 1. A variable is an id of the NDRange, a scalar argument, a loop counter, or *unknown*: a value that the
-analysis cannot follow, of which only the interval holds. Two expressions are equal if they print alike.
-"""
+"""Immutable integer expressions and conditions, with the interval each lies in. Values are mathematical integers; what
+a C type does to them is said by ``wrap``. Conditions are expressions that are 0 or 1. A variable is an id of the
+NDRange, a scalar argument, a loop counter, or *unknown*: a value that the analysis cannot follow, of which only the
+interval holds. Two expressions are equal if they print alike."""
 
 from __future__ import annotations
 

@@ -101,13 +101,11 @@ class DifferenceMerge:
 
 
 def difference_merge(operation: str = "copy", element: str = "uchar") -> DifferenceMerge:
-    """The merge with one of :data:`OPERATIONS` of elements of an integer type.
-
-    ``copy`` takes ``uchar``, ``ushort``, ``uint`` and ``ulong``, for all types of that size: an element is copied as a
-    whole; so does ``checked``, whose bytes are copied one by one. The others take what OpenCL C has atomics for,
-    ``int``, ``uint``, ``long`` and ``ulong``; ``add`` stands for subtractions, increments and decrements too, and wraps
-    around. Raises ValueError for others.
-    """
+    """The merge with one of :data:`OPERATIONS` of elements of an integer type. ``copy`` takes ``uchar``, ``ushort``,
+    ``uint`` and ``ulong``, for all types of that size: an element is copied as a whole; so does ``checked``, whose
+    bytes are copied one by one. The others take what OpenCL C has atomics for, ``int``, ``uint``, ``long`` and
+    ``ulong``; ``add`` stands for subtractions, increments and decrements too, and wraps around. Raises ValueError for
+    others."""
     if operation not in OPERATIONS:
         raise ValueError(f"no operation to merge with: {operation} (there are {', '.join(OPERATIONS)})")
     allowed = _INTEGERS if operation in _RESULTS else tuple(_SIZES)

@@ -23,11 +23,9 @@ from manycl.errors import SourceError
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A parameter of a merge kernel behind the kernel's own.
-
-    ``copy``: the buffer from which is copied what goes to the buffer of ``argument``. ``bytes``: the size of the
-    latter, an ulong (where one store may go to several arguments, this tells which).
-    """
+    """A parameter of a merge kernel behind the kernel's own. ``copy``: the buffer from which is copied what goes to the
+    buffer of ``argument``. ``bytes``: the size of the latter, an ulong (where one store may go to several arguments,
+    this tells which)."""
 
     kind: str
     argument: int

@@ -1,8 +1,6 @@
-"""What the expressions of one kernel, with all the functions that it calls, may point at and store to.
-
-Inclusion-based like :mod:`manycl.analysis.reading.points_to`, but over the whole program at once and down to its
-variables: every call of a function counts for all of them. What is too clever to be followed is refused.
-"""
+"""What the expressions of one kernel, with all the functions that it calls, may point at and store to. Inclusion-based
+like :mod:`manycl.analysis.reading.points_to`, but over the whole program at once and down to its variables: every call
+of a function counts for all of them. What is too clever to be followed is refused."""
 
 from __future__ import annotations
 

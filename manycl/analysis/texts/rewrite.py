@@ -50,14 +50,11 @@ _HELPERS = {
 
 @dataclass(frozen=True, slots=True)
 class SubKernel:
-    """How to run ranges of work-groups of ``kernel``.
-
-    Build ``source`` with ``options``, set the kernel's own arguments, then one argument per name in ``hidden``
-    behind them, with the values that :meth:`arguments` gives, then one ``ulong`` for each argument in ``windows``: the
-    byte that its buffer begins with. ``source`` and ``options`` are the program's own where nothing had to be edited
-    (``edited`` is false). ``reason`` says why ranges cannot be run (``source`` is then empty). ``hidden`` names
-    quantities of :data:`QUANTITIES`.
-    """
+    """How to run ranges of work-groups of ``kernel``. Build ``source`` with ``options``, set the kernel's own
+    arguments, then one argument per name in ``hidden`` behind them, with the values that :meth:`arguments` gives, then
+    one ``ulong`` for each argument in ``windows``: the byte that its buffer begins with. ``source`` and ``options`` are
+    the program's own where nothing had to be edited (``edited`` is false). ``reason`` says why ranges cannot be run
+    (``source`` is then empty). ``hidden`` names quantities of :data:`QUANTITIES`."""
 
     kernel: str
     source: str
@@ -75,13 +72,10 @@ class SubKernel:
         first_group: Sequence[int],
         groups: Sequence[int],
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bytes, ...]]:
-        """The launch of ``groups`` work-groups from ``first_group`` on, per dimension, of the launch given by the
-        first three: its global size, its global offset and the bytes of each hidden argument. Its local size is
-        that of the whole launch.
-
-        A last group that the local size does not fill belongs to the range that ends with it. Raises ValueError for
-        sizes of different lengths and ranges that are empty or outside of the launch.
-        """
+        """The launch of ``groups`` work-groups from ``first_group`` on, per dimension: its global size, its global
+        offset and the bytes of each hidden argument. Its local size is that of the whole launch. A last group that the
+        local size does not fill belongs to the range that ends with it. Raises ValueError for sizes of different
+        lengths and ranges that are empty or outside of the launch."""
         counts = {len(global_size), len(local_size), len(global_offset), len(first_group), len(groups)}
         if len(counts) != 1 or not counts <= {1, 2, 3}:
             raise ValueError("the sizes of a launch have one to three dimensions, all the same number")
@@ -275,8 +269,7 @@ class _Plan:
 
     def text(self, root: Function | None = None, moved: Sequence[int] = (), is_guarded: bool = False) -> str:
         """The program with all edits made, the definitions of the queries' replacements in front. The arguments
-        ``moved`` of kernel ``root`` are windows; if it ``is_guarded``, it does nothing unless a hidden integer is
-        set."""
+        ``moved`` of kernel ``root`` are windows; it ``is_guarded``: it does nothing unless a hidden integer is set."""
         prefix = unused_prefix(self.unit.text)
         edits: list[tuple[int, int, str]] = []
         queries: set[str] = set()

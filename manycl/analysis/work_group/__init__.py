@@ -1,5 +1,4 @@
-"""Work-group functions: OpenCL C text in which a kernel's work-items are loops, for devices that are only a compiler
-and threads.
+"""Work-group functions: OpenCL C text in which a kernel's work-items are loops, for devices of a compiler and threads.
 
 The field's terms (pocl; Jääskeläinen and others, *pocl: A Performance-Portable OpenCL Implementation*, IJPP 2015,
 section 4): a *parallel region* is a part of a kernel that all work-items run before any of them goes on; a private

@@ -26,8 +26,7 @@ _LEAVING = ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT")
 
 
 def registers(lanes: int) -> int:
-    """Vectors that a tile of work-items may fill with what it keeps: what else the widest and other machines' registers
-    hold leaves so many."""
+    """Vectors that a tile of work-items may fill with what it keeps: registers of all machines have so much room."""
     return 24 if lanes >= 16 else 12
 
 

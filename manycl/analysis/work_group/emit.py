@@ -29,12 +29,9 @@ MOST_TWICE = 2
 
 @dataclass(slots=True)
 class GroupEmitter(Texts):
-    """Writes one kernel's group function.
-
-    The text uses macros of its surroundings: ``@ITEMS`` opens the loops over work-items, with the pragmas of a loop
-    without dependences, ``@ITEMS_CHECKED`` without such a promise, ``@END`` closes them, ``@EXTENT`` is the extents of
-    context arrays and ``@ALL`` the number of work-items.
-    """
+    """Writes one kernel's group function. The text uses macros of its surroundings: ``@ITEMS`` opens the loops over
+    work-items, with the pragmas of a loop without dependences, ``@ITEMS_CHECKED`` without such a promise, ``@END``
+    closes them, ``@EXTENT`` is the extents of context arrays and ``@ALL`` the number of work-items."""
 
     _alive: bool = False
     _masks: list[str] = field(default_factory=list)  # of the work-items that run what is written, innermost last

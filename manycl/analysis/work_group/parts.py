@@ -73,8 +73,7 @@ Part = ParallelRegion | CutScope | CutLoop | CutBranch | CutJump
 
 @dataclass(slots=True)
 class Cutter:
-    """Cuts one kernel. ``apart``: whether loops are taken apart that need not be. ``dimension``: along which vectors
-    run."""
+    """Cuts one kernel. ``apart``: whether needless loops are taken apart. ``dimension``: vectors run along it."""
 
     unit: Unit
     kernel: Function

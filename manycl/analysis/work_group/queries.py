@@ -28,9 +28,8 @@ struct @group { const struct @range *r; @int base[3]; ulong group[3]; ulong item
 global ids, its number, and how many work-items it has; ``@members``: those of :class:`Unlocked`. The macros:
 pointers to arguments of so many bytes, and to what is a work-item's own, which checks of accesses define."""
 FIRST = {False: f"((uint)(first) < {NARROW}u ? (first) : {NARROW})", True: "(first)"}
-"""The first global id, by whether ids may have more than 31 bits. Compilers are shown that it and the number of a
-work-item in its tile have a sum without overflow: sums wrap around, and ids that might are not known to be
-consecutive."""
+"""The first global id, by whether ids may have more than 31 bits. Compilers are shown that its sum with the number of a
+work-item in its tile does not overflow: ids that might wrap around are not known to be consecutive."""
 
 _AT = "(d == 0 ? {0} : d == 1 ? {1} : d == 2 ? {2} : {3})"
 _OF = "int @x, int @y, int @z, const struct @group *@w"

@@ -40,11 +40,8 @@ class Statement:
 class Variable:
     """A private variable or parameter of a kernel. ``scope`` is the block that declares it (None: a parameter),
     ``statement`` the declaration, ``value`` its initial value; ``specifiers`` and ``declarator`` are the texts that
-    declare it.
-
-    ``writes`` are the nodes that assign it (``=`` and its likes, ``++``), ``partial`` those that assign parts; ``uses``
-    are all references; ``escapes``: something else than its name may mean it.
-    """
+    declare it. ``writes`` are the nodes that assign it (``=`` and its likes, ``++``), ``partial`` those that assign
+    parts; ``uses`` are all references; ``escapes``: something else than its name may mean it."""
 
     node: Node
     scope: Node | None

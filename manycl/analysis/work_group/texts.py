@@ -271,8 +271,7 @@ class Texts:
         return f"{name}_@{AT} = {'(ulong)' if type_.kind == 'pointer' else ''}{name};"
 
     def is_safe(self, nodes: list[Node]) -> bool:
-        """Whether nothing that work-items have of their own lies in memory that the loop's turns share, and nothing has
-        to be done by one after the other."""
+        """Whether no work-item's own things lie in memory that a loop's turns share, and none is done one by one."""
         alone = self.queries.unlocked.nodes
         return not any(each.ref in self._unsafe or id(each) in alone for node in nodes for each in node.walk())
 

@@ -1,8 +1,6 @@
-"""Operations on arrays element by element, with NumPy's types, shapes and memory; launched on all devices.
-
-An operand is an array of the queue's devices, one of NumPy's (which is copied), or a number. Types are promoted and
-shapes broadcast as NumPy 2 does, nothing is waited for, and the result is a new array, or one that is given.
-"""
+"""Operations on arrays, element by element and reductions, with NumPy's types, shapes and memory, on all devices. An
+operand is an array of the queue's devices, one of NumPy's (which is copied), or a number. Types are promoted and shapes
+broadcast as NumPy 2 does, nothing is waited for, and the result is a new array, or one that is given."""
 
 from __future__ import annotations
 
@@ -11,12 +9,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from manycl.api.arrays import elementwise
-from manycl.api.arrays.arrays import Array
+from manycl.api.arrays import elementwise, folding
+from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.arrays.elementwise import DType, KernelForm
+from manycl.api.arrays.folding import EACH, FoldForm
 from manycl.api.arrays.host_arrays import as_array
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, ResultError
+from manycl.graph.copies import PATTERNS
 from manycl.group_range import GROUP
 
 _DIMENSIONS = 3  # of an NDRange
@@ -34,12 +35,9 @@ _Operand = Array | _Scalar
 def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> Any:
     """Return the result of one of NumPy's ufuncs on operands, of which at least one, or ``out``, is an array. ``out``:
     the array that takes the result (as for NumPy: of the shape of the result, and a type that it may be cast to by
-    ``same_kind``).
-
-    Returns NotImplemented for a ufunc without kernels, and for operands that are no numbers. Raises what NumPy
-    raises (TypeError, ValueError, OverflowError), and LaunchError for shapes of more than three dimensions that cannot
-    be seen as fewer.
-    """
+    ``same_kind``). Returns NotImplemented for a ufunc without kernels, and for operands that are no numbers. Raises
+    what NumPy raises (TypeError, ValueError, OverflowError), and LaunchError for shapes of more than three dimensions
+    that cannot be seen as fewer."""
     name = "absolute" if ufunc.__name__ == "abs" else ufunc.__name__
     if name not in elementwise.OPERATIONS:
         return NotImplemented
@@ -105,8 +103,7 @@ def _operand(queue: Any, value: Any) -> _Operand | None:
 
 
 def _resolved(ufunc: np.ufunc, operands: Sequence[_Operand]) -> tuple[DType, ...]:
-    """Return the types that are computed with, and the type of the result. Raises TypeError where there are no kernels
-    for them."""
+    """Return the types that are computed with, and the type of the result. Raises TypeError for those of no kernel."""
     given: tuple[Any, ...] = tuple(o.dtype for o in operands)
     if all(isinstance(t, type) for t in given):  # numbers only, into an array
         given = tuple(np.dtype(t) for t in given)
@@ -219,3 +216,129 @@ def _collapsed(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> tupl
         return (1,), [[1] for _ in strides]
     assert math.prod(extents) == math.prod(shape)
     return tuple(extents), steps
+
+
+def assign(part: ArrayView, value: Any) -> None:
+    """Enqueue what gives a view new contents: a fill, a write, a copy, or a kernel that converts. Raises ResultError
+    for contents that do not fit."""
+    if isinstance(value, Array):
+        _assign_array(part, value)
+        return
+    data = as_array(value)
+    if not data.shape and part.itemsize in PATTERNS:
+        part.queue.fill(part, data)
+        return
+    try:
+        data = np.broadcast_to(data, part.shape)
+    except ValueError:
+        raise ResultError(f"contents of shape {data.shape} do not fit a part of shape {part.shape}") from None
+    part.queue.write(part, data)
+
+
+def _assign_array(part: ArrayView, value: Array) -> None:
+    is_alike = (part.shape, part.dtype) == (value.shape, value.dtype)
+    if is_alike and part.argument == value.argument:
+        return  # a[2:5] += 1 ends with assigning the view to itself
+    if not np.can_cast(value.dtype, part.dtype, "same_kind"):
+        raise ResultError(f"contents of type {value.dtype} do not fit an array of {part.dtype}")
+    if is_alike:
+        part.queue.copy(part, value.copy() if value.meets(part) else value)
+        return
+    try:
+        fits = np.broadcast_shapes(value.shape, part.shape) == part.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ResultError(f"an array of shape {value.shape} does not fit a part of shape {part.shape}")
+    converted(value, part.dtype, part)
+
+
+def reduced(
+    name: str, array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None, keepdims: bool = False
+) -> Array:
+    """Enqueue the sum (``sum``), least (``min``) or greatest element (``max``) of an array, or of each of its lines
+    along an axis. Raises what NumPy raises: TypeError for types, ValueError for axes and shapes."""
+    one: Any = getattr(np.ones(1, array.dtype), name)
+    _check_known(name, dtype)
+    return _into(name, (array,), axis, one(dtype=dtype).dtype if name == "sum" else one().dtype, out, keepdims)
+
+
+def mean(array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None, keepdims: bool = False) -> Array:
+    """Enqueue the sum over the count; of integers in float64, of half in float."""
+    _check_known("mean", dtype)
+    wanted = np.ones(1, array.dtype).mean(dtype=dtype).dtype
+    if wanted.kind != "f":
+        raise TypeError(f"a mean is no {wanted}")
+    total = _into("sum", (array,), axis, folding.accumulated(wanted), None, keepdims)
+    result: Array = total / (array.size // total.size)
+    if out is not None:
+        _check(out, result.shape, wanted)
+        out[...] = result
+        return out
+    return result.astype(wanted, copy=False)
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Enqueue the inner product of two arrays of one dimension and of equal lengths: an array of shape ``()``, with the
+    type of NumPy's ``dot``. Raises ValueError for other shapes, TypeError for types that there are no kernels for."""
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"shapes {a.shape} and {b.shape} are not those of two vectors of one length")
+    return _into("dot", (a, b), None, np.dot(np.ones(1, a.dtype), np.ones(1, b.dtype)).dtype, None, False)
+
+
+def _into(name: str, arrays: tuple[Array, ...], axis: Any, result: DType, out: Array | None, keepdims: bool) -> Array:
+    _check_known(name, result, *(a.dtype for a in arrays))
+    shape = arrays[0].shape
+    outer, inner, left = 1, 1, tuple[int, ...]()
+    if axis is not None:
+        at = _axis(axis, shape)
+        outer, inner = math.prod(shape[:at]), math.prod(shape[at + 1 :])
+        left = (*shape[:at], *[1] * keepdims, *shape[at + 1 :])
+    elif keepdims:
+        left = (1,) * len(shape)
+    if out is not None:
+        _check(out, left, result)
+    target = arrays[0].queue.empty(left, result) if out is None or any(a.meets(out) for a in arrays) else out
+    _fold(name, arrays, (outer, arrays[0].size // (outer * inner), inner), target)
+    if out is not None and target is not out:
+        arrays[0].queue.copy(out, target)
+    return target if out is None else out
+
+
+def _check_known(name: str, *dtypes: npt.DTypeLike | None) -> None:
+    for dtype in dtypes:
+        if dtype is not None and not elementwise.is_known(np.dtype(dtype)):
+            raise TypeError(f"there is no kernel for {name} of {np.dtype(dtype)}")
+
+
+def _axis(axis: int, shape: tuple[int, ...]) -> int:
+    if not -len(shape) <= axis < len(shape):
+        raise np.exceptions.AxisError(axis, len(shape))
+    return axis % len(shape)
+
+
+def _check(out: Array, shape: tuple[int, ...], dtype: DType) -> None:
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(f"the result has shape {shape} and type {dtype}; out is {out.shape} {out.dtype}")
+
+
+def _fold(name: str, arrays: Sequence[Array], shape: tuple[int, int, int], target: Array) -> None:
+    """Enqueue the reduction of arrays, seen as of three dimensions, along the middle one, into an array of as many
+    elements as the others have: block by block, and then the blocks."""
+    outer, count, inner = shape
+    loop = folding.accumulated(target.dtype)
+    queue, is_strided = target.queue, inner > 1
+    while True:
+        blocks = -(-count // (GROUP if is_strided else GROUP * EACH))
+        result = target if blocks == 1 else queue.empty(outer * blocks * inner, loop)
+        kernel = folding.kernel(FoldForm(name, tuple(a.dtype for a in arrays), loop, result.dtype, is_strided))
+        if is_strided:
+            local = min(GROUP, 1 << (inner - 1).bit_length())
+            size = -(-inner // local) * local, blocks, outer
+            kernel(queue, size, (local, 1, 1), result, *arrays, count, blocks, inner)
+        else:
+            kernel(queue, (GROUP * blocks, outer), (GROUP, 1), result, *arrays, count, blocks)
+        if blocks == 1:
+            return
+        arrays, count = (result,), blocks
+        name = "sum" if name == "dot" else name

@@ -21,7 +21,7 @@ Remember = Callable[["ArrayQueue", "EagerStream", Any, "Launch", Sequence[Any], 
 
 
 class ArrayOperations(Protocol):
-    """The operations on arrays that are kernels (:mod:`manycl.api.arrays.operations`)."""
+    """The operations on arrays that are kernels (:mod:`manycl.api.arrays.arithmetic`)."""
 
     def apply(self, ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> Any: ...
     def assign(self, part: ArrayView, value: Any) -> None: ...

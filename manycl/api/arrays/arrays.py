@@ -45,13 +45,11 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 @checked("__init__", "check_out", "checked", "get", "meets", "new", "use")  # (``get`` has ``check_out``)
 class Array(ArrayOperators, Interchange):
-    """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
-
-    Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
-    ``a.reshape(…)`` are views: elements of the array that follow one another; they can be used wherever arrays can.
-    ``a + b`` and the like enqueue generated kernels, and are arrays; assigning to ``a[2:5]`` enqueues a write, copy or
-    fill.
-    """
+    """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``. Asking for
+    its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
+    ``a.reshape(…)`` are views: elements of the array that follow one another; they can be used wherever arrays can. ``a
+    + b`` and the like enqueue generated kernels, and are arrays; assigning to ``a[2:5]`` enqueues a write, copy or
+    fill."""
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
     offset: int = 0
@@ -107,8 +105,7 @@ class Array(ArrayOperators, Interchange):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes from an element to the next along each dimension: elements follow one another, in the last dimension
-        first."""
+        """Bytes from an element to the next along each dimension; elements are in C order."""
         return tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
     @property
@@ -172,11 +169,9 @@ class Array(ArrayOperators, Interchange):
             )
 
     def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
-        """Replace the contents (same shape; integers must fit the type, floating-point numbers are rounded to it).
-
-        With ``copy=False`` the memory of ``contents`` (same type, C-contiguous) is read in place when a device needs
-        it: do not change it until the array has got other contents. It is never written to. Raises ResultError.
-        """
+        """Replace the contents (same shape; integers must fit the type, floating-point numbers are rounded to it). With
+        ``copy=False`` the memory of ``contents`` (same type, C-contiguous) is read in place when a device needs it: do
+        not change it until the array has got other contents. It is never written to. Raises ResultError."""
         data = self.checked(contents, copy=copy)
         self.queue.finish()
         if copy:
@@ -197,8 +192,7 @@ class Array(ArrayOperators, Interchange):
         return data
 
     def fill(self, value: npt.ArrayLike) -> None:
-        """Enqueue a fill (:meth:`Queue.fill`) that makes all elements one value of the array's type; nothing is waited
-        for."""
+        """Enqueue a fill (:meth:`Queue.fill`) that makes all elements one value; waits for nothing."""
         self.queue.fill(self, value)
 
     def exchange(self, other: Array) -> None:
@@ -234,8 +228,7 @@ class Array(ArrayOperators, Interchange):
 
     def __getitem__(self, key: Any) -> ArrayView:
         """Return the elements that ``key`` names (integers, slices, ``…``), as for a NumPy array: a view, whose
-        contents are the array's. Raises LaunchError for elements that do not follow one another, and for none;
-        IndexError as NumPy does."""
+        contents are the array's. Raises LaunchError for none and for gaps; IndexError as NumPy does."""
         found = plain_part(self.shape, self.itemsize, key if type(key) is tuple else (key,))
         if found is not None:
             shape, first = found
@@ -256,8 +249,7 @@ class Array(ArrayOperators, Interchange):
         return self._part(part, model.ctypes.data, f"[{key!r:.60}]")
 
     def reshape(self, *shape: Any) -> ArrayView:
-        """Return the array with another shape, as for a NumPy array: a view. Raises LaunchError where it has another
-        number of elements."""
+        """Return a view with another shape, as of a NumPy array. Raises LaunchError for another number of elements."""
         try:
             model = self._model()
             return self._part(model.reshape(*shape), model.ctypes.data, f".reshape{shape}")
@@ -270,8 +262,7 @@ class Array(ArrayOperators, Interchange):
         return np.lib.stride_tricks.as_strided(one, self.shape, self.strides, writeable=False)
 
     def _part(self, model: AnyArray, first: int, words: str) -> ArrayView:
-        """Return the view that is to this array what a NumPy view is to its :meth:`_model`, which begins at an
-        address."""
+        """Return the view that is to this array what a NumPy view is to its :meth:`_model` at an address."""
         if not model.size:
             raise LaunchError(f"{self!r}{words} has no elements; OpenCL buffers need at least one")
         if not model.flags.c_contiguous:
@@ -293,25 +284,22 @@ class Array(ArrayOperators, Interchange):
             raise LaunchError(f"{self!r} as {wanted}: {error}") from None
 
     def copy(self) -> Array:
-        """Enqueue a copy, and return it: another array, with the contents that this one has when the turn of the copy
-        comes."""
+        """Enqueue a copy, and return it: another array, with the contents of this one at the copy's turn."""
         other = self.queue.empty(self.shape, self.dtype, name=self.name and f"copy of {self.name}")
         self.queue.copy(other, self)
         return other
 
     def astype(self, dtype: npt.DTypeLike, *, copy: bool = True) -> Array:
         """Return the elements converted to another type, as by NumPy's ``astype``, in an array of their own; with
-        ``copy=False`` the array itself where it has that type. Raises TypeError for types that OpenCL C has no numbers
-        of."""
+        ``copy=False`` the array itself where it has that type. Raises TypeError for types unknown to OpenCL C."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self.copy() if copy else self
         return self.queue.operations.converted(self, wanted)
 
     def transpose(self, *axes: Any) -> Array:
-        """Return a copy with the dimensions in another order (dimension i is ``axes[i]`` of this; without any:
-        reversed), made by a kernel. (NumPy's is a view: here, elements of an array follow one another.) Raises
-        ValueError."""
+        """Return a copy with the dimensions in another order (dimension i is ``axes[i]`` of this; default: reversed),
+        made by a kernel (NumPy's is a view: here, elements follow one another). Raises ValueError."""
         try:  # NumPy puts the numbers of the dimensions in that order
             order = np.empty(tuple(range(self.ndim))).transpose(*axes).shape
         except (TypeError, ValueError) as error:
@@ -320,8 +308,7 @@ class Array(ArrayOperators, Interchange):
 
     @property
     def T(self) -> ArrayView:  # noqa: N802 (NumPy's name)
-        """A view with the dimensions reversed, for arrays where that is possible without a copy. Raises LaunchError for
-        others."""
+        """A view with the dimensions reversed, where that needs no copy. Raises LaunchError for other arrays."""
         if sum(extent > 1 for extent in self.shape) > 1:
             raise LaunchError(f"{self!r}.T would be no part of an array without gaps", hint="transpose() makes a copy")
         return self.reshape(self.shape[::-1])
@@ -399,8 +386,7 @@ class ArrayView(Array):
         self.base.use(queue)
 
     def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
-        """Replace the contents, as :meth:`Array.set`, but always copied; other elements of the array stay as and where
-        they are."""
+        """Replace the contents, as :meth:`Array.set`, always by a copy; other elements of the array stay."""
         data = self.checked(contents, copy=copy)
         self.queue.finish()
         place = self.queue.session.buffers.overwrite(self.buffer.key, self.offset, self._nbytes)
@@ -418,9 +404,8 @@ class ArrayView(Array):
 
 
 def plain_part(shape: tuple[int, ...], itemsize: int, parts: tuple[Any, ...]) -> tuple[tuple[int, ...], int] | None:
-    """Return the shape of a view, and the byte of the array that it begins with. Returns None for keys that NumPy has
-    to interpret (steps, ``...``, other integers than Python's), elements with gaps, no elements, and keys that are
-    wrong."""
+    """Return the shape of a view, and the byte of the array that it begins with. None for keys that NumPy has to
+    interpret (steps, ``...``, other integers than Python's), elements with gaps, none, and wrong keys."""
     if len(parts) > len(shape):
         return None
     first, step, extents, is_many = 0, math.prod(shape) * itemsize, list[int](), False

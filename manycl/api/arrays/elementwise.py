@@ -1,9 +1,7 @@
-"""OpenCL C for operations on arrays element by element: the same results as NumPy's ufuncs of the same names.
-
-What IEEE 754 fixes (+ - * / of floating-point numbers, comparisons, conversions to less precision) is NumPy's to the
-bit, as are all operations on integers: these wrap around, division rounds down, and divided by zero they are 0. A
-kernel is made for each operation and types, and kept; they are named after both, as in ``add_float32``.
-"""
+"""OpenCL C for operations on arrays element by element: the same results as NumPy's ufuncs of the same names. What IEEE
+754 fixes (+ - * / of floating-point numbers, comparisons, conversions to less precision) is NumPy's to the bit, as are
+all operations on integers: these wrap around, division rounds down, and divided by zero they are 0. A kernel is made
+for each operation and types, and kept; they are named after both, as in ``add_float32``."""
 
 from __future__ import annotations
 
@@ -133,8 +131,7 @@ def scalar(value: Any, dtype: DType) -> Any:
 
 @lru_cache(maxsize=1024)
 def kernel(form: KernelForm) -> Kernel:
-    """Return the kernel ``(out, operands but one in place…, n)``, or with strides ``(out, operands, n, m,
-    strides…)``."""
+    """Return the kernel ``(out, operands but one in place…, n)``; strided: ``(out, operands, n, m, strides…)``."""
     divides = form.operation in ("divide", "floor_divide")
     options = [ROUNDED] if divides and form.loop[0].kind == "f" and form.loop[0].itemsize < 8 else []
     return Program(source(form), options, path=f"<{form.name}>").kernel(form.name)
@@ -226,8 +223,7 @@ def named(dtype: DType) -> str:
 
 
 def computed(dtype: DType) -> str:
-    """Return the type of C that is computed in. It is float for halves; rounding the result to half gives the same bits
-    as rounding once."""
+    """Return the type of C that is computed in: float for halves, with the same bits as if rounded once."""
     return "float" if dtype == np.float16 else _C[_key(dtype)]
 
 
@@ -253,8 +249,7 @@ def stored(value: str, dtype: DType, index: str) -> str:
 
 
 def converted(value: str, dtype: DType, to: DType) -> str:
-    """Return the expression that converts a value to another type; doubles become halves in one step, when they are
-    stored."""
+    """Return the expression of a value in another type; doubles become halves in one step, as they are stored."""
     if dtype == to or (dtype == np.float64 and to == np.float16):
         return value
     if to == np.bool_:

@@ -1,10 +1,7 @@
-"""OpenCL C for reductions of arrays: sums, least and greatest elements, inner products.
-
-Elements are reduced block by block, and the blocks' results likewise, until one is left. A block always has as many
-elements, reduced in one order, so results are the same bits on all devices of one kind, however the work is
-divided. Sums of half are computed in float and rounded once; integers wrap around; least and greatest are NaN where
-an element is.
-"""
+"""OpenCL C for reductions of arrays: sums, least and greatest elements, inner products. Elements are reduced block by
+block, and the blocks' results likewise, until one is left. A block always has as many elements, reduced in one order,
+so results are the same bits on all devices of one kind, however the work is divided. Sums of half are computed in float
+and rounded once; integers wrap around; least and greatest are NaN if any is."""
 
 from __future__ import annotations
 

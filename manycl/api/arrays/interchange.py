@@ -1,7 +1,5 @@
-"""Protocols of arrays: Python's of containers and numbers, NumPy's, and DLPack's.
-
-A caller that asks for contents by one of these gets a copy of its own; what is enqueued runs first.
-"""
+"""Protocols of arrays: Python's of containers and numbers, NumPy's, and DLPack's. A caller that asks for contents by
+one of these gets a copy of its own; what is enqueued runs first."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ class Interchange:
         return int(self.shape[0])
 
     def __iter__(self: Any) -> Iterator[Any]:
-        """Iterate over the elements of an array of one dimension, all fetched at once; over views along the first
-        dimension of other arrays."""
+        """Iterate over the elements of a 1-d array, fetched at once; of others over views along the first dimension."""
         if not self.shape:
             raise TypeError("an array without dimensions has nothing to iterate over")
         return iter(self.get()) if len(self.shape) == 1 else (self[i] for i in range(self.shape[0]))
@@ -114,8 +111,7 @@ def _on_host(value: Any) -> Any:
 
 
 def from_others(contents: Any) -> npt.NDArray[Any]:
-    """Return contents that the user gives as a C-contiguous NumPy array: from what NumPy accepts, else from what
-    exports DLPack."""
+    """Return the user's contents as a C-contiguous NumPy array: of what NumPy accepts, else of what exports DLPack."""
     numpys = ("__array__", "__array_interface__", "__array_struct__")
     if hasattr(contents, "__dlpack__") and not any(hasattr(contents, name) for name in numpys):
         contents = np.from_dlpack(contents)

@@ -1,5 +1,4 @@
-"""Python's operators on arrays: each is the ufunc that NumPy has for it, by generated kernels
-(:mod:`manycl.api.arrays.arithmetic`)."""
+"""Python's operators on arrays: each is NumPy's ufunc for it, as a kernel (:mod:`manycl.api.arrays.arithmetic`)."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def _binary(ufunc: np.ufunc) -> tuple[Binary, Binary, Binary]:
 
 @checked()
 class ArrayOperators:
-    """The base class of arrays with operators. ``a == b`` is an array, too, so sets and dictionaries know arrays by
-    identity."""
+    """The base class of arrays with operators. ``a == b`` is an array, too: sets know arrays by identity."""
 
     __slots__ = ()
 

@@ -1,5 +1,4 @@
-"""The copy cache: copies and fills like one before (of the same bytes of the same buffers), given to a device of an
-eager stream without being checked again."""
+"""The copy cache: copies and fills of the same bytes of the same buffers as before, enqueued without checks."""
 
 from __future__ import annotations
 

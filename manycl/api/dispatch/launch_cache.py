@@ -38,14 +38,12 @@ _UNKNOWN = object()
 """An object that is no argument."""
 _SEVERAL = 8  # checks, after which the analysis is asked which scalars matter
 _FIXED = (int, float, bytes, np.number, np.bool_)
-"""Types of arguments whose value is the same as long as they are the same object; others (arrays, lists, structs) are
-converted each time."""
+"""Types of arguments that are the same value while they are the same object; others are converted each time."""
 
 
 class CachedLaunch:
-    """A launch in the cache: a kernel at one NDRange on a device, on arrays of certain types and sizes.
-    ``convert(i, value)``: returns the value that argument i, which is no array, is set to. ``entry``: the compiled
-    code's."""
+    """A launch in the cache: a kernel at one NDRange on a device, on arrays of certain types and sizes. ``convert(i,
+    value)``: the value that argument i, no array, is set to. ``entry``: the compiled code's."""
 
     __slots__ = (
         "_alignment",
@@ -154,8 +152,7 @@ class CachedLaunch:
         return tuple(map(args.__getitem__, self._deciding))
 
     def _narrowed(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
-        """Return the arguments of ``_decided``, of which there may be fewer once the analysis has found on which of
-        them the accesses depend."""
+        """Return the arguments of ``_decided``: fewer once the analysis has found on which of them accesses depend."""
         decide = bounds.decides(self._launch.program, self._launch.kernel)
         if decide is not None:
             self._deciding = tuple([i for i in self._deciding if i in decide])

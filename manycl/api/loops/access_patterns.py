@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from manycl.api.program import Kernel
 
 Bound = str | Callable[[int], int]
-"""A bound of a pattern: an expression of ``batch`` and the body's integer scalars, or a function of a batch's
-number."""
+"""A bound of a pattern: an expression of ``batch`` and the body's integer scalars, or a function of its number."""
 Local = Sequence[int] | None
 """The points of a work-group along each index, where the body asks for these."""
 _BATCH = re.compile(r"\bbatch\b")
@@ -91,9 +90,8 @@ class ArrayAccess:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The analysis' findings about a loop. ``batch``: points of the first index that a batch has here; ``repeats``: why
-    the loop may not run twice (empty: it is idempotent); ``apart``: by index, why its points may not run apart along
-    it, or nothing."""
+    """The analysis' findings about a loop. ``batch``: points of the first index in a batch; ``repeats``: why the loop
+    may not run twice (empty: it is idempotent); ``apart``: by index, why its points may not run apart, or nothing."""
 
     arrays: Mapping[str, ArrayAccess]
     batch: int
@@ -144,8 +142,7 @@ class _Batches:
         return [*range(_LOOKED), *range(middle, middle + _LOOKED), *range(count - _LOOKED, count)]
 
     def touched(self, name: str, kind: str, batch: int) -> tuple[Region, bool, str]:
-        """Return the bytes of an array that a batch accesses, whether these are all of them and no others, and why
-        not."""
+        """Return the bytes of an array that a batch accesses, whether it accesses just these, and why not."""
         fact = self.buffers[name]
         if not getattr(fact, _KINDS[kind]):
             return Region.of_boxes(()), True, ""
@@ -263,8 +260,7 @@ def check(
     local: Local,
 ) -> dict[str, tuple[str, str]]:
     """Compare the user's patterns with what is known. Return the bounds of elements (low, high) that a work-item
-    touches, as annotations have them, of arrays where nothing else is known. Raises LaunchError for a pattern that is
-    certainly wrong."""
+    touches, as annotations have them, of arrays where nothing else is known. Raises LaunchError for a wrong pattern."""
     batches = _Batches(kernel, counts, args, batch, local)
     scope = _integers(kernel, args)
     promises: dict[str, tuple[str, str]] = {}

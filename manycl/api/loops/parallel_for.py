@@ -1,9 +1,7 @@
-"""``parallel_for``: a loop whose iterations are independent, given as the text of its body, on all devices.
-
-The programming model of Device-Hopping (P. Metzger, V. Seeker, C. Fensch and M. Cole, TACO 2021, Section 5): one body
-for all kinds of devices, an iteration space, arrays by name. There the user says how arrays are accessed; here the
-analysis derives that, and checks what the user says (:mod:`manycl.api.loops.access_patterns`).
-"""
+"""``parallel_for``: a loop whose iterations are independent, given as the text of its body, on all devices. The
+programming model of Device-Hopping (P. Metzger, V. Seeker, C. Fensch and M. Cole, TACO 2021, Section 5): one body for
+all kinds of devices, an iteration space, arrays by name. There the user says how arrays are accessed; here the analysis
+derives that, and checks what the user says (:mod:`manycl.api.loops.access_patterns`)."""
 
 from __future__ import annotations
 

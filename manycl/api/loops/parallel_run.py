@@ -33,8 +33,7 @@ _opening = threading.Lock()
 
 
 def default_queue() -> Queue:
-    """Return the queue of loops that are given none: all devices (or MANYCL_DEVICES), opened when it is first
-    needed."""
+    """Return the queue of loops that are given none: all devices (or MANYCL_DEVICES), opened when first needed."""
     with _opening:
         if not _default or _default[0].session.closed:
             if not _default:

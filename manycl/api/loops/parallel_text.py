@@ -103,8 +103,7 @@ def source(form: BodyForm) -> str:
 
 
 def _lines(name: str, text: str) -> list[str]:
-    """Return a user's text so that compilers count its lines as the user does. (Its last line may end with a
-    backslash.)"""
+    """Return a user's text so that compilers count its lines as the user does. (A backslash may end it.)"""
     return [f'#line 1 "{name}"', text, "", f'#line 1 "{PATH}"']
 
 
@@ -147,8 +146,7 @@ def _row(others: tuple[str, ...]) -> str:
 
 
 def _tree(reduced: tuple[Reduced, ...], place: str, first: str = "") -> list[str]:
-    """Return the text that reduces the results of a group's work-items, with ``first`` if that is given, and stores the
-    result."""
+    """Return the text that reduces the results of a group's work-items, with ``first`` if given, and stores it."""
     me, apart = f"{HIDDEN}me", f"{HIDDEN}apart"
     parts = [(r, f"{HIDDEN}part_{r.name}") for r in reduced]
     total = [(r, both(r, first, f"{part}[0]") if first else f"{part}[0]") for r, part in parts]
@@ -216,8 +214,7 @@ def identity(operator: str, element: str) -> str:
 
 
 def both(r: Reduced, a: str, b: str) -> str:
-    """Return the combination of two results: an expression of C. Least and greatest are NaN where one is; integers wrap
-    around."""
+    """Return the combination of two results: an expression of C. Least and greatest are NaN where one is."""
     if r.operator in ("min", "max"):
         sign = "<" if r.operator == "min" else ">"
         nan = f" || {a} != {a}" if r.element in ("float", "double") else ""
@@ -330,8 +327,7 @@ def check_reduced(r: Reduced, body: str) -> None:
 
 
 def operator_of(name: str, statement: str) -> str | None:
-    """Return the operator by which a statement combines a variable with a value that does not depend on it; None for
-    other statements."""
+    """Return the operator by which a statement combines a variable with a value that does not depend on it, or None."""
     n = re.escape(name)
     if re.fullmatch(rf"{n}\s*\+\+|\+\+\s*{n}", statement):
         return "+"

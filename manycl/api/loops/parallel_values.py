@@ -82,8 +82,7 @@ def _single(name: str, value: float) -> np.float32:
 
 
 def constant(name: str, value: Any) -> str:
-    """Return a constant as text of C: Python's floats are double, NumPy's numbers of their own type; text stays as it
-    is."""
+    """Return a constant as text of C: Python's floats are double, NumPy's numbers of their own type; text stays."""
     if isinstance(value, str):
         if "\n" in value or not value.strip():
             raise LaunchError(f"parallel_for: the constant {name} is one line of text, not {value!r:.60}")

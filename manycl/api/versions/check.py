@@ -36,8 +36,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 class CheckedVersion(NamedTuple):
-    """A version that leaves what the kernel leaves: its name, the device's, and the work-groups that it did (None:
-    all)."""
+    """A version that leaves what the kernel leaves: its name, the device's, and the groups that it did (None: all)."""
 
     version: str
     device: str

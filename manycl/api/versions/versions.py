@@ -42,8 +42,7 @@ class SourceVersion:
 
 @dataclass(frozen=True)
 class FunctionVersion:
-    """A function of Python as a version. ``dimension``: the one along which it can be called for a range of the
-    work-items."""
+    """A function of Python as a version. ``dimension``: along which it can be called for a range of work-items."""
 
     function: Callable[..., Any]
     dimension: int | None
@@ -77,8 +76,7 @@ class SequenceVersion:
     _programs: dict[Hashable, SequenceProgram] = field(default_factory=dict)
 
     def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
-        """Return this version of a launch. Raises LaunchError for a function that makes none, and what the function
-        raises."""
+        """Return this version of a launch. Raises LaunchError for none, and what the function raises."""
         name = function_name(self.function)
         nodes, arrays, made = queue.collected(lambda: self.function(queue, *sizes, *args))
         outer = {a.key for a in bound if isinstance(a, BufferArg)}

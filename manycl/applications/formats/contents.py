@@ -67,9 +67,7 @@ def constant(dtype: str, shape: tuple[int, ...], value: Number, place: Location)
 
 
 def from_file(path: Path, type_name: str, shape: tuple[int, ...] | None, place: Location) -> Contents:
-    """A .npy file, whose header must agree with the declared type and shape, if any. Raises
-    SpecificationError.
-    """
+    """A .npy file, whose header must agree with the declared type and shape, if any. Raises SpecificationError."""
     here = place.at("init", "path")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)

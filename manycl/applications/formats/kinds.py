@@ -361,12 +361,7 @@ def json_schema(table: FieldTable, title: str) -> Node:
     """The JSON Schema of documents of a table."""
     tables: dict[str, Node] = {}
     found = table.whole_schema(tables)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
-        **found,
-        "$defs": tables,
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **found, "$defs": tables}
 
 
 def reference(table: FieldTable) -> str:

@@ -1,9 +1,7 @@
 """Reads PySchedCL's files as they are: ``dag.json`` of its paper (Figure 8), and what it has published: a list of
-kernels, ``dag.graph`` with a file per kernel, or a list of independent tasks.
-
-Fields and semantics: A. Ghose et al., "PySchedCL: Leveraging Concurrency in Heterogeneous Data-Parallel
-Systems", section 4, and the files of its public repositories.
-"""
+kernels, ``dag.graph`` with a file per kernel, or a list of independent tasks. Fields and semantics: A. Ghose et al.,
+"PySchedCL: Leveraging Concurrency in Heterogeneous Data-Parallel Systems", section 4, and the files of its public
+repositories."""
 
 from __future__ import annotations
 
@@ -22,6 +20,7 @@ from manycl.applications.formats.pyschedcl_kernels import Reader
 from manycl.expressions import Number
 from manycl.utilities.json_lines import Location, parse, read_text
 
+Folders = Sequence[Path]
 _NODE = re.compile(r"(\S+)\s+(\S+)\s*(\{.*\})?\s*\Z", re.DOTALL)
 _EDGE = re.compile(r"(\S+)\s+(\d+)\s*->\s*(\S+)\s+(\d+)\s*\Z")
 _DAG_EDGE = re.compile(r"\s*([^\s,]+)\s*,\s*(\d+)\s*->\s*([^\s,]+)\s*,\s*(\d+)\s*\Z")
@@ -30,9 +29,7 @@ _SOURCES = ("kernels", "src", "kernel_src", "database/kernels")
 _INFOS = ("info", "database/info")
 
 
-def read_list(
-    document: Any, place: Location, parameters: Mapping[str, str], kernel_folders: Sequence[Path]
-) -> Application:
+def read_list(document: Any, place: Location, parameters: Mapping[str, str], kernel_folders: Folders) -> Application:
     """The array form: a list of kernel objects (or one alone)."""
     folder = Path(place.path).parent
     reader = Reader(place, Path(place.path).stem, parameters, [*kernel_folders, *_around(folder, *_SOURCES)])
@@ -43,11 +40,7 @@ def read_list(
 
 
 def read_graph(
-    text: str,
-    path: Path,
-    parameters: Mapping[str, str],
-    kernel_folders: Sequence[Path],
-    info_folders: Sequence[Path] = (),
+    text: str, path: Path, parameters: Mapping[str, str], kernel_folders: Folders, info_folders: Folders = ()
 ) -> Application:
     """The graph form: ``dag.graph`` with a line per kernel and a line per edge, and information files in folders."""
     files = _Files(path, path.parent.resolve().name or path.stem, parameters, kernel_folders, info_folders)
@@ -75,11 +68,7 @@ def is_dag(document: Any) -> bool:
 
 
 def read_dag(
-    document: Any,
-    place: Location,
-    parameters: Mapping[str, str],
-    kernel_folders: Sequence[Path],
-    info_folders: Sequence[Path] = (),
+    document: Any, place: Location, parameters: Mapping[str, str], kernel_folders: Folders, info_folders: Folders = ()
 ) -> Application:
     """Return the application of a ``dag.json`` (Section 4.A, Figure 8): kernels with information files, devices and
     values of symbols, components of kernels (``tc``), queues of the first, second … device (``cq``), and edges."""
@@ -115,11 +104,7 @@ def read_dag(
 
 
 def read_tasks(
-    text: str,
-    path: Path,
-    parameters: Mapping[str, str],
-    kernel_folders: Sequence[Path],
-    info_folders: Sequence[Path] = (),
+    text: str, path: Path, parameters: Mapping[str, str], kernel_folders: Folders, info_folders: Folders = ()
 ) -> Application:
     """The task form: a line per kernel, with its information file, its partition and its dataset; none needs another.
     A kernel's id is the number of its line."""
@@ -149,12 +134,7 @@ class _Files:
     """The information files that a file names, each read once, and the reader of its kernels."""
 
     def __init__(
-        self,
-        path: Path,
-        name: str,
-        parameters: Mapping[str, str],
-        kernel_folders: Sequence[Path],
-        info_folders: Sequence[Path],
+        self, path: Path, name: str, parameters: Mapping[str, str], kernel_folders: Folders, info_folders: Folders
     ) -> None:
         around = _around(path.parent, *_SOURCES, *_INFOS)
         self.reader = Reader(Location(str(path)), name, parameters, [*kernel_folders, *around])

@@ -1,8 +1,5 @@
-"""PySchedCL's kernel information: what both of its formats have in common.
-
-The kernel decides what an argument is; a declaration that says otherwise is warned about. Expressions are
-Python 2's.
-"""
+"""PySchedCL's kernel information: what both of its formats have in common. The kernel decides what an argument is;
+other declarations are warned about. Expressions are Python 2's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Writes the specification of a kernel file: everything that the source tells, the rest as parameters to set.
-
-What the source does not tell are the guidance parameters: sizes of buffers, the NDRange, the values of
-scalars.
-"""
+"""Writes the specification of a kernel file: everything that the source tells, the rest as parameters to set. What the
+source does not tell are the guidance parameters: sizes of buffers, NDRange, scalars."""
 
 from __future__ import annotations
 
@@ -19,12 +16,10 @@ _RUNNABLE = ("buffer", "local", "scalar")
 
 
 def skeleton(program: ProgramFacts, source: str, name: str, options: Sequence[str] = ()) -> dict[str, Any]:
-    """A specification (docs/specification.md) of all kernels of a program, each launched once.
-
-    ``source`` is the kernel file's path as the specification is to name it. Parameters without a value are
-    null and must be given when the specification is loaded. Kernels with images or other arguments that
-    manycl does not run are left out. Raises SpecificationError when no kernel remains.
-    """
+    """A specification (docs/specification.md) of all kernels of a program, each launched once. ``source`` is the kernel
+    file's path as the specification is to name it. Parameters without a value are null and must be given when the
+    specification is loaded. Kernels with images or other arguments that manycl does not run are left out. Raises
+    SpecificationError when no kernel remains."""
     kernels = [k for k in program.kernels.values() if all(a.kind in _RUNNABLE for a in k.arguments)]
     if not kernels:
         what = "only kernels with images, samplers or pipes" if program.kernels else "no kernels"

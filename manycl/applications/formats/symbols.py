@@ -1,6 +1,4 @@
-"""Symbols and their values: parameters, repetitions, and expressions in fields, with errors that name the
-field.
-"""
+"""Symbols and their values: parameters, repetitions, and expressions in fields, with errors that name the field."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ from manycl.graph.versions.versions import check_same_arguments
 from manycl.utilities.json_lines import Location, read_text
 
 StepArgument = int | LocalArg | bytes
-"""An argument of one of several kernels; a number is that of a buffer: of the launch's arguments, and then of the
-version's temporary buffers."""
+"""An argument of one of several kernels; a number: a buffer of the launch, or else a temporary one of the version."""
 Step = Callable[[Sequence[Argument], Mapping[BufferKey, Contents]], Launch]
 """A function that makes the launch of a kernel of a sequence from its buffers and the contents of all buffers."""
 
@@ -143,8 +142,7 @@ class VersionReader:
 
 
 def _with_own_ndrange(node: Fields, outer: Fields) -> Fields:
-    """The fields of a version, or of one of its kernels: with ``global``, an NDRange is one of its own, and nothing of
-    it is handed down."""
+    """The fields of a version, or of one of its kernels: with ``global``, nothing of an NDRange is handed down."""
     alone = "global" in node and "local" not in node
     return inherit(outer.without("local") if alone else outer, node)
 
@@ -186,8 +184,7 @@ def _of_sequence(
 def _argument(
     facts: ArgumentFacts, value: Any, scope: Scope, place: Location, kernel: KernelFacts, known: Mapping[str, int]
 ) -> StepArgument:
-    """What one of several kernels is given: for buffers, parameters of the kernel that all are a version of, and
-    temporary buffers, by name."""
+    """What one of several kernels is given: for buffers, parameters of the kernel or temporary buffers, by name."""
     if facts.kind != "buffer":
         return read_value(facts, value, scope, place, known)
     if not isinstance(value, str):

@@ -1,4 +1,5 @@
-"""``manycl analyze``: what each kernel of a file does with its arguments, as text, JSON or picture."""
+"""``manycl analyze``: what each kernel of a file does with its arguments, as text, JSON or picture; of an application
+file, the versions of its kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manycl.cli import options
-from manycl.cli.kernel_files import analyze_launch, analyze_versions
+from manycl.cli.kernel_files import analyze_launch
 from manycl.errors import ManyclError
 from manycl.expressions import suggest
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from manycl.analysis import KernelFacts, ProgramFacts
     from manycl.report.analysis.launch_report import LaunchView
+
 
 HELP = "What each kernel of an OpenCL C file reads and writes, from its source alone"
 
@@ -47,8 +49,7 @@ Of a specification, the versions of its kernels are shown, and how launches may 
 
 
 def _joined(words: Sequence[str] | None) -> list[str] | None:
-    """``--build-options "-cl-std=CL2.0"`` in one word: argparse takes a value that begins with a dash for an
-    option."""
+    """``--build-options "-cl-std=CL2.0"`` in one word: argparse takes a value with a dash for an option."""
     if words is None:
         return None
     rest = list(words)
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.api.kernel_files import read_source
 
     if args.file.lower().endswith(".json"):
-        return analyze_versions.run(args, [*args.kernel, *args.also])
+        return show_versions(args, [*args.kernel, *args.also])
     launch = analyze_launch.wanted(args)
     if args.picture:
         options.writable({"--picture": args.picture})
@@ -178,3 +179,32 @@ def _table(kernel: KernelFacts) -> Table:
         direction = argument.direction or argument.kind
         table.add_row(str(argument.index), *(Text(cell) for cell in (*cells, direction, argument.reason)))
     return table
+
+
+def show_versions(args: argparse.Namespace, kernels: Sequence[str]) -> int:
+    """Print the versions of an application's kernels, or of those that are named."""
+    from manycl.applications.load import load_application
+    from manycl.graph.graph import Launch
+    from manycl.report.analysis import versions
+
+    for name in ("include", "build_options", "global_size", "picture"):
+        if getattr(args, name):
+            option = name.removesuffix("_size").replace("_", "-")
+            raise ManyclError(f"{args.file}: --{option} goes with OpenCL C, not with a specification")
+    application = load_application(args.file, options.pairs(args.define, "-D"))
+    sizes = {key: buffer.nbytes for key, buffer in application.graph.buffers.items()}
+    launches = [task for task in application.graph.nodes if isinstance(task, Launch)]
+    known = {name: None for launch in launches for name in (launch.kernel.name, launch.name)}
+    for name in kernels:
+        if name not in known:
+            raise ManyclError(f"{args.file} has no kernel {name!r}{suggest(name, known)}")
+    chosen = [x for x in launches if not kernels or x.kernel.name in kernels or x.name in kernels]
+    views = [versions.versions_of(launch, sizes) for launch in chosen if launch.versions]
+    if args.json:
+        print(json.dumps({"file": args.file, "launches": [versions.as_dict(view) for view in views]}, indent=2))
+        return 0
+    for view in views:
+        print("\n".join([*versions.lines(view), ""]))
+    if not views:
+        print(f"{args.file}: no kernel has versions")
+    return 0

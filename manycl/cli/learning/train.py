@@ -12,7 +12,7 @@ from manycl.cli import options
 from manycl.errors import ManyclError
 
 if TYPE_CHECKING:
-    from manycl.model.slice_training import SliceSample
+    from manycl.model.slices import SliceSample
 
 HELP = "train predictors of how large slices of kernels should be, from samples (needs scikit-learn)"
 _EPILOG = """\
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.model.slice_training import train
+    from manycl.model.slices import train
 
     target = Path(args.output)
     options.writable({"--output": args.output})
@@ -66,7 +66,7 @@ def read_samples(path: Path) -> list[SliceSample]:
 
 
 def _sample(where: str, row: Any) -> SliceSample:
-    from manycl.model.slice_training import FEATURES, SliceSample
+    from manycl.model.slices import FEATURES, SliceSample
 
     if not isinstance(row, dict) or row.get("kind") not in FEATURES or not isinstance(row.get("kernel"), str):
         raise ManyclError(f"{where} is no sample: it has a kernel and a kind (cpu or gpu)")

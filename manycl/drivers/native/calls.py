@@ -1,8 +1,5 @@
-"""Calls of Python in native queues.
-
-To its queue such a call is a command of one work-group, whose function is Python's: a thread of the device runs it when
-its turn comes, and its exception becomes the command's failure.
-"""
+"""Calls of Python in native queues. To its queue such a call is a command of one work-group, whose function is
+Python's: a thread of the device runs it when its turn comes, and its exception becomes the command's failure."""
 
 from __future__ import annotations
 

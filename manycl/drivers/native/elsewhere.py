@@ -1,8 +1,6 @@
 """Kernels that cannot be compiled for native devices run on an OpenCL driver of the same processor, in native queues.
-
 To its queue such a launch is a call of Python (:mod:`manycl.drivers.native.calls`): the other driver's kernel is
-launched on the same memory, and waited for. Its errors become the command's.
-"""
+launched on the same memory, and waited for. Its errors become the command's."""
 
 from __future__ import annotations
 
@@ -49,10 +47,8 @@ class Elsewhere:
     def launch(
         self, source: Source, kernel: SetKernel, ndrange: _NDRange, reason: NotNativeError
     ) -> Callable[[], None]:
-        """A launch of a kernel with the values that its arguments have now, to be called when its turn comes.
-
-        Raises DriverError, with ``reason``, where the other driver cannot run it either.
-        """
+        """A launch of a kernel with the values that its arguments have now, to be called when its turn comes. Raises
+        DriverError, with ``reason``, where the other driver cannot run it either."""
         other = self.kernel(source, kernel.kernel.name, reason)
         noted = _Launch(other, kernel.set_values(), ndrange)
         return lambda: self._run(noted)

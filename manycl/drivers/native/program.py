@@ -87,8 +87,7 @@ class CompiledKernel:
     _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self, dims: int) -> None:
-        """Compile what does not depend on the size of work-groups, or on a size that is not known; else see whether it
-        could be."""
+        """Compile what does not depend on work-groups' size, or one not known; else see whether it could be."""
         with self._compiling:
             size = self.required or (_CHOSEN, 1, 1)
             try:

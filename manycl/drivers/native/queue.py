@@ -1,8 +1,6 @@
-"""Queues of native devices, and what they keep until commands are complete.
-
-Commands of a queue are numbered from 1 on and complete in their order, so an event is a number: it is complete once the
-queue's counter, which lies in memory that the device's threads write and Python reads, has reached it.
-"""
+"""Queues of native devices, and what they keep until commands are complete. Commands of a queue are numbered from 1 on
+and complete in their order, so an event is a number: it is complete once the queue's counter, which lies in memory that
+the device's threads write and Python reads, has reached it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Recorded commands of native devices, all of which the runtime enqueues in one call.
-
-A recorded sequence is an array of ``struct step`` (runtime/recording.h). A step has what its launch, copy or fill was
-recorded with, and patches: bytes of the binding table that come in the place of some of it whenever it is played. The
-table has the values of the slots, and behind them what is computed of several of them.
-"""
+"""Recorded commands of native devices, all of which the runtime enqueues in one call. A recorded sequence is an array
+of ``struct step`` (runtime/recording.h). A step has what its launch, copy or fill was recorded with, and patches: bytes
+of the binding table that come in the place of some of it whenever it is played. The table has the values of the slots,
+and behind them what is computed of several of them."""
 
 from __future__ import annotations
 

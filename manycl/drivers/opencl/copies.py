@@ -39,8 +39,7 @@ def rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
 def copy_rows(
     queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
 ) -> list[cl.Event]:
-    """Enqueue the copy of rows of a buffer, to and from what holds the buffer's bytes from ``low`` on; an event
-    each."""
+    """Enqueue the copy of rows of a buffer, to and from what holds the buffer's bytes from ``low`` on; their events."""
     if isinstance(target.memory, cl.Buffer) and isinstance(source.memory, cl.Buffer):
         return _copy_inside(queue, source, target, rows, after)
     is_upload = isinstance(target.memory, cl.Buffer)

@@ -34,9 +34,7 @@ _PROBE = 4096  # bytes, and the alignment every driver accepts
 class OpenCLHandle(Handle):
     """A device or sub-device; ``resources``: as of :class:`manycl.drivers.driver.Handle`. ``common``: the context that
     it has in common with others, which it copies from and waits for (None: it is opened with a context of its own).
-
-    Give ``cl`` to every CommandQueue: PoCL's ``Context([sub]).devices`` holds the parent.
-    """
+    Give ``cl`` to every CommandQueue: PoCL's ``Context([sub]).devices`` holds the parent."""
 
     def __init__(
         self, device: Any, resources: Callable[[], frozenset[str]], common: CommonContext | None = None
@@ -156,8 +154,7 @@ def _describe(device: Any, platform: Any, numbers: Counter[str]) -> Found:
         memory=HOST if kind == "cpu" and device.host_unified_memory else HOST + 1,
         compute_units=units,
         clock=clock,
-        # a plain kernel through PoCL reaches about two operations a cycle and core; a GPU's lanes one
-        # multiply-add each
+        # a plain kernel through PoCL reaches about two operations a cycle and core; a GPU's lanes one multiply-add each
         flops=units * clock * 2 * (1 if kind == "cpu" else lanes),
         bandwidth=10e9 * units if kind == "cpu" else 500e9,
         global_memory=device.global_mem_size,
@@ -228,11 +225,9 @@ def _rank(device: Device) -> int:
 
 
 def shares_host_memory(device: Any) -> bool:
-    """Whether a device computes in the host's memory: proved by a probe, not by what it says of itself.
-
-    A buffer lies on host memory. The device changes it and the host looks, then the host changes it and the
-    device looks, and neither maps it.
-    """
+    """Whether a device computes in the host's memory: proved by a probe, not by what it says of itself. A buffer lies
+    on host memory. The device changes it and the host looks, then the host changes it and the device looks, and neither
+    maps it."""
     raw = np.zeros(2 * _PROBE, np.uint8)
     start = -raw.ctypes.data % _PROBE
     data = raw[start : start + _PROBE]

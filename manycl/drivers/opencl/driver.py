@@ -371,8 +371,7 @@ class OpenCLDriver:
 
     def clock(self) -> float | None:
         """A marker's ``queued`` time lies between two readings of the host's clock (Intel's driver leaves it at 0: then
-        its ``submit`` time, and the second reading comes after the marker is complete). The narrowest of a few is
-        kept."""
+        its ``submit`` time, and the second reading comes after the marker is complete). The narrowest is kept."""
         if time.perf_counter() - self._calibrated >= CALIBRATE_EVERY:
             try:
                 with self._owning:

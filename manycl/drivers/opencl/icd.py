@@ -1,10 +1,7 @@
-"""Making every OpenCL driver that is installed visible to PyOpenCL's loader.
-
-PyPI's PoCL and Oclgrind lie beside the loader and are always seen. Intel's wheel and an NVIDIA library
-without an ICD file are not: where there is one, a folder of our own is filled with the system's ICD
-files and ours, and OCL_ICD_VENDORS points at it (it replaces the system's folder). A user who has set
-it has the last word.
-"""
+"""Making every OpenCL driver that is installed visible to PyOpenCL's loader. PyPI's PoCL and Oclgrind lie beside the
+loader and are always seen. Intel's wheel and an NVIDIA library without an ICD file are not: where there is one, a
+folder of our own is filled with the system's ICD files and ours, and OCL_ICD_VENDORS points at it (it replaces the
+system's folder). A user who has set it has the last word."""
 
 from __future__ import annotations
 

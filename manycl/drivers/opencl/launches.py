@@ -1,5 +1,4 @@
-"""Launches on a queue of OpenCL's: the words about them for the case of a fault, and what compiled code enqueues them
-by (``enqueue.c``)."""
+"""Launches on a queue of OpenCL's: the words about them for faults, and what compiled code (``enqueue.c``) takes."""
 
 from __future__ import annotations
 

@@ -30,11 +30,9 @@ def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
 
 
 class _Quiet:
-    """``with quiet:`` compilers' remarks are not shown (some always have something to say).
-
-    Python's filters are the whole process's: threads that each put back what they had found would put back one
-    another's. So the first one in changes them, and the last one out puts them back.
-    """
+    """``with quiet:`` compilers' remarks are not shown (some always have something to say). Python's filters are the
+    whole process's: threads that each put back what they had found would put back one another's. So the first one in
+    changes them, and the last one out puts them back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,8 +1,6 @@
-"""The PyOpenCL that is installed: the one module through which manycl has it.
-
-``manycl exec`` gives programs another one of the same name (:mod:`manycl.stand_in`). What is imported from here is
-always the real one, as whoever installs the stand-in imports this first.
-"""
+"""The PyOpenCL that is installed: the one module through which manycl has it. ``manycl exec`` gives programs another
+one of the same name (:mod:`manycl.stand_in`). What is imported from here is always the real one, as whoever installs
+the stand-in imports this first."""
 
 from __future__ import annotations
 
@@ -19,10 +17,9 @@ compiled: Any = sys.modules["pyopencl._cl"]
 
 
 def take_out() -> dict[str, ModuleType]:
-    """Let ``import pyopencl`` find nothing any more, so that another one may come; what it has found so far.
-
-    The real one goes on working, but imports inside its functions are answered by the other one. Of these only its own
-    cache of binaries would mind, so that is turned off (drivers have caches of their own)."""
+    """Let ``import pyopencl`` find nothing any more, so that another one may come; what it has found so far. The real
+    one goes on working, but imports inside its functions are answered by the other one. Of these only its own cache of
+    binaries would mind, so that is turned off (drivers have caches of their own)."""
     cl._PYOPENCL_NO_CACHE = True
     names = [name for name in sys.modules if name == "pyopencl" or name.startswith("pyopencl.")]
     return {name: sys.modules.pop(name) for name in names}

@@ -1,9 +1,7 @@
 """Copies from one device's memory to another's, through pinned memory of the host: a read by a queue of the device that
-the bytes leave, and a write by a queue of the one that gets them, which waits for the read's event.
-
-A driver's own copy between memories of one context moves the whole buffer to the other device first: NVIDIA's reaches
-1.5 GB/s (docs/decisions/02-devices-and-drivers.md).
-"""
+the bytes leave, and a write by a queue of the one that gets them, which waits for the read's event. A driver's own copy
+between memories of one context moves the whole buffer to the other device first: NVIDIA's reaches 1.5 GB/s
+(docs/decisions/02-devices-and-drivers.md)."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ class Relay:
         self._lock = Lock()
         self._next = 0
         self._taken: deque[tuple[int, int, cl.Event]] = deque()
-        """What is on its way, or was: the first byte, the end, and the write, in the order of the places from the next
-        one on."""
+        """What is on its way, or was: first byte, end, and write, in the order of places from the next one on."""
         self._kept: deque[cl.Event] = deque()
         """The events of commands: PyOpenCL waits for one that is dropped before its end, and lets no thread run then,
         also not one for which the command waits."""
@@ -52,8 +49,7 @@ class Relay:
         after: tuple[Sequence[cl.Event], Sequence[cl.Event]],
     ) -> list[cl.Event]:
         """Enqueue the copy of rows of a buffer: reads in the queue ``leaving``, which is flushed, and writes in the
-        queue ``coming``. ``after``: what the reads, and what the writes wait for. Return the first read and the
-        writes."""
+        queue ``coming``. ``after``: what the reads, and what the writes wait for. Return first read and writes."""
         first, writes = list[cl.Event](), list[cl.Event]()
         with self._lock:
             kept = self._kept

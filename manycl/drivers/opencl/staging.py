@@ -1,9 +1,7 @@
-"""Transfers between ordinary (pageable) host memory and a device: through pinned chunks, both halves overlapped.
-
-A driver that is handed pageable memory copies it in one thread (10 GB/s where pinned memory reaches 55). Here several
+"""Transfers between ordinary (pageable) host memory and a device: through pinned chunks, both halves overlapped. A
+driver that is handed pageable memory copies it in one thread (10 GB/s where pinned memory reaches 55). Here several
 threads each move chunks of their own: while the device fetches one, its thread fills the next. Small transfers go
-straight to the driver.
-"""
+straight to the driver."""
 
 from __future__ import annotations
 

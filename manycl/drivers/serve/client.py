@@ -14,10 +14,10 @@ from manycl.drivers.driver import Driver, DriverError
 from manycl.drivers.serve.place import START, connected
 from manycl.drivers.survey import in_use, refuse_forked
 from manycl.drivers.worker import messages as m
-from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.driver import WorkerDriver
 from manycl.drivers.worker.handle import ProcessHandle
 from manycl.drivers.worker.link import Ending
+from manycl.drivers.worker.messages import Channel
 from manycl.errors import DeviceError
 from manycl.machine import Device, Machine
 
@@ -25,8 +25,7 @@ _replies = itertools.count(1)
 
 
 class ServedHandle(ProcessHandle):
-    """The device that ``selection`` means to the service's processes; ``resources``: as of
-    :class:`manycl.drivers.driver.Handle`."""
+    """The device that ``selection`` means to the service's processes; ``resources``: as of a driver's ``Handle``."""
 
     compute_units = 1
     resources = frozenset[str]()
@@ -50,8 +49,7 @@ class ServedHandle(ProcessHandle):
 
 
 def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:
-    """As :func:`manycl.drivers.choice.open_devices`, of the user's service. Raises DeviceError, also where none
-    runs."""
+    """As :func:`manycl.drivers.choice.open_devices`, of the user's service. Raises DeviceError."""
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()
     text = ",".join(map(str, items))

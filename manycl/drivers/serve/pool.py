@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 
 from manycl.drivers.worker import messages as m
-from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handle import started
+from manycl.drivers.worker.messages import Channel
 
 SPARE = 1
 """Processes that wait with no device open."""
@@ -149,8 +149,7 @@ class ProcessPool:
 
 
 def _stands_for_one(member: ServedProcess, taken: dict[str, ServedProcess], seen: set[str]) -> bool:
-    """Whether there is a device for this one beside those that others stand for, who may change theirs (an augmenting
-    path of a bipartite matching)."""
+    """Whether there is a device for this one, others changing theirs if need be (an augmenting path of a matching)."""
     for device in member.devices:
         if device not in seen:
             seen.add(device)

@@ -1,9 +1,7 @@
-"""``manycl serve``: hands processes that are warm to clients, and is in nobody's way then.
-
-A client asks which devices there are, and for a process for each; all else is between these (the same messages as for
-any worker device). So a kernel or driver that ends its process ends nothing else, and clients do not notice when the
-service goes. It is one loop, which waits for nothing but messages.
-"""
+"""``manycl serve``: hands processes that are warm to clients, and is in nobody's way then. A client asks which devices
+there are, and for a process for each; all else is between these (the same messages as for any worker device). So a
+kernel or driver that ends its process ends nothing else, and clients do not notice when the service goes. It is one
+loop, which waits for nothing but messages."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple
 from manycl.drivers.serve.place import ServicePlace, is_own
 from manycl.drivers.serve.pool import ProcessPool, ServedProcess
 from manycl.drivers.worker import messages as m
-from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.messages import Channel
 from manycl.utilities.logs import logger
 
 log = logger(__name__)

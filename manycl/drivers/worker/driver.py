@@ -1,8 +1,6 @@
 """The driver of worker devices: each is opened by a process of its own, which may die without taking this one with it.
-
 What the host has of arrays is memory that both processes have (:mod:`manycl.drivers.shared`); a processor computes in
-it, and copies from and to other host memory go by a part of it.
-"""
+it, and copies from and to other host memory go by a part of it."""
 
 from __future__ import annotations
 
@@ -17,9 +15,16 @@ from manycl.drivers.driver import Bytes, DriverError, End, Source
 from manycl.drivers.shared import Arena, shared_memory
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
-from manycl.drivers.worker.channel import Channel
-from manycl.drivers.worker.handles import WorkerEvent, WorkerKernel, WorkerMemory, WorkerProgram, WorkerQueue
-from manycl.drivers.worker.link import Ending, WorkerLink
+from manycl.drivers.worker.link import (
+    Ending,
+    WorkerEvent,
+    WorkerKernel,
+    WorkerLink,
+    WorkerMemory,
+    WorkerProgram,
+    WorkerQueue,
+)
+from manycl.drivers.worker.messages import Channel
 from manycl.drivers.worker.rows import copy_rows
 from manycl.errors import anew
 from manycl.machine import HOST, Device

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from manycl.drivers.driver import Driver, DriverError, Handle
-from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.driver import WorkerDriver
 from manycl.drivers.worker.link import Ending
+from manycl.drivers.worker.messages import Channel
 from manycl.machine import Device
 
 _START = """\

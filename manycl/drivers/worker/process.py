@@ -1,8 +1,6 @@
-"""A worker process: it opens a device, and does with it what another process asks for.
-
-One thread reads what is asked and gives it to the device's driver; each queue has a thread that waits for its commands
-and tells of their ends. When the other process is gone, so is this one, at once, whatever the device does.
-"""
+"""A worker process: it opens a device, and does with it what another process asks for. One thread reads what is asked
+and gives it to the device's driver; each queue has a thread that waits for its commands and tells of their ends. When
+the other process is gone, so is this one, at once, whatever the device does."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ from manycl.drivers.driver import BuildError, Driver, DriverError, End, Event, P
 from manycl.drivers.survey import survey
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
-from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.ends import Ends
+from manycl.drivers.worker.messages import Channel
 from manycl.errors import ManyclError, anew
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST

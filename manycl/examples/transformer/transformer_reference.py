@@ -4,9 +4,7 @@ import numpy as np
 
 
 def attention(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Z{h} = softmax(Q K^T / beta) V W for every head h, with Q, K, V = X WQ{h}, X WK{h}, X WV{h}; all beta x
-    beta.
-    """
+    """Z{h} = softmax(Q K^T / beta) V W for every head h, with Q, K, V = X WQ{h}, X WK{h}, X WV{h}; all beta x beta."""
     array = {name: value.astype(np.float64) for name, value in inputs.items()}
     x = array["X"]
     heads = sum(name.startswith("WQ") for name in array)

@@ -1,9 +1,7 @@
-"""Feasibility: which devices can run a node, by what it needs, what they have, and what its user allows.
-
-"Static partitioning and scheduling of kernels from profiles" (REPARA), Section 2.1, Eq. 1, 2 and 5: a unit is feasible
-on a device if none of its restrictions is among the device's. Memory for its buffers is another matter
-(``Problem.fits``): a launch may run in ranges.
-"""
+"""Feasibility: which devices can run a node, by what it needs, what they have, and what its user allows. "Static
+partitioning and scheduling of kernels from profiles" (REPARA), Section 2.1, Eq. 1, 2 and 5: a unit is feasible on a
+device if none of its restrictions is among the device's. Memory for its buffers is another matter (``Problem.fits``): a
+launch may run in ranges."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from manycl.machine import Device
 
 
 def beyond(launch: Launch, device: Device, chosen: Version | None = None) -> str:
-    """Return what a launch, or one of its versions, needs that a device does not have, in words; empty: nothing, or
-    that depends on the version."""
+    """Return what a launch or a version needs that a device does not have, in words; empty: nothing, or by version."""
     if launch.versions and chosen is None:
         return ""
     task = chosen or launch

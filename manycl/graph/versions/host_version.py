@@ -1,9 +1,7 @@
-"""Versions of kernels that are functions of Python, for devices that compute where NumPy does.
-
-Such a version is a program with one kernel, which has the arguments and directions of the kernel that it is a version
-of; what it touches is what that one touches, as the analysis finds it, range by range. A driver calls it with the
-memory of its arguments (:meth:`manycl.drivers.driver.Driver.function`).
-"""
+"""Versions of kernels that are functions of Python, for devices that compute where NumPy does. Such a version is a
+program with one kernel, which has the arguments and directions of the kernel that it is a version of; what it touches
+is what that one touches, as the analysis finds it, range by range. A driver calls it with the memory of its arguments
+(:meth:`manycl.drivers.driver.Driver.function`)."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ calling = _Calling()
 
 
 class ArrayForm(NamedTuple):
-    """What a buffer argument is to the function: an array of some shape and type, from byte ``offset`` of the buffer
-    on."""
+    """What a buffer argument is to the function: an array of a shape and type, from byte ``offset`` of the buffer."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -47,8 +44,7 @@ class ArrayForm(NamedTuple):
 
 
 class FunctionSource(NamedTuple):
-    """The file that a function comes from, whose ``text`` tells it apart from others of its name, and its line there
-    (0: not known)."""
+    """The file of a function, whose ``text`` tells it from others of its name, and its line there (0: not known)."""
 
     path: str
     text: str
@@ -77,8 +73,7 @@ class HostProgram(ProgramFacts):
         global_size: tuple[int, ...],
         offset: tuple[int, ...] | None,
     ) -> None:
-        """The function for some work-items. ``values``: of all arguments, those of buffers as their bytes. Raises
-        FunctionError."""
+        """The function for some work-items. ``values``: of all arguments, of buffers bytes. Raises FunctionError."""
         given: list[Any] = []
         if self.dimension is not None:
             first = offset[self.dimension] if offset else 0
@@ -162,8 +157,7 @@ def _array(facts: ArgumentFacts, form: ArrayForm, value: Any) -> npt.NDArray[Any
 
 
 def _scalar(facts: ArgumentFacts, value: Any) -> Any:
-    """A number of NumPy's, of the declared type; an array of a vector's; the bytes of a struct; None for local
-    memory."""
+    """A number of NumPy's, of the declared type; of a vector an array; of a struct bytes; of local memory None."""
     if not isinstance(value, bytes):
         return None
     known = TYPES.get(facts.base)

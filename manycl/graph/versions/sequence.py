@@ -1,9 +1,7 @@
-"""Versions of kernels that are several kernels, one after another, with temporary memory between them.
-
-A step of an application may be one large unit or several smaller ones ("Static partitioning and scheduling of kernels
-from profiles" (REPARA), Section 2.1). Such a version is a program whose kernel has the arguments and directions of the
-kernel that it is a version of; a device that runs it is given its kernels, in order.
-"""
+"""Versions of kernels that are several kernels, one after another, with temporary memory between them. A step of an
+application may be one large unit or several smaller ones ("Static partitioning and scheduling of kernels from profiles"
+(REPARA), Section 2.1). Such a version is a program whose kernel has the arguments and directions of the kernel that it
+is a version of; a device that runs it is given its kernels, in order."""
 
 from __future__ import annotations
 

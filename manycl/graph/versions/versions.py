@@ -1,8 +1,6 @@
-"""Versions of a kernel: implementations of one step. Any of them may run: all do the same to the same arguments.
-
-What can be checked is checked: the same arguments in the same order, of the same kinds, types and directions. That they
-compute the same results is for the user to see to.
-"""
+"""Versions of a kernel: implementations of one step. Any of them may run: all do the same to the same arguments. What
+can be checked is checked: the same arguments in the same order, of the same kinds, types and directions. That they
+compute the same results is for the user to see to."""
 
 from __future__ import annotations
 
@@ -45,10 +43,8 @@ def possible(versions: Sequence[Version], kinds: Iterable[str]) -> tuple[int, ..
 def all_versions(
     own: Version, others: Sequence[Version], global_offset: tuple[int, ...] | None = None
 ) -> tuple[Version, ...]:
-    """A launch's ``versions``: its own, then the others, which also take over what is promised about the data.
-
-    Raises LaunchError where one differs from the first in its arguments, or its NDRange does not go with the offset.
-    """
+    """A launch's ``versions``: its own, then the others, which also take over what is promised about the data. Raises
+    LaunchError where one differs from the first in its arguments, or its NDRange does not go with the offset."""
     data = about_data(own.annotations)
     found = [own]
     for other in others:

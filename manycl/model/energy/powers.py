@@ -1,9 +1,7 @@
-"""Energy: the joules of a run by the powers of its devices and the energy of its links, and powers fitted to joules.
-
-A device draws its idle power from the first command to the last one, and more while it computes: a kernel's own power
+"""Energy: the joules of a run by the powers of its devices and the energy of its links, and powers fitted to joules. A
+device draws its idle power from the first command to the last one, and more while it computes: a kernel's own power
 where that was measured, else the device's. Each byte costs a link the same. So the joules of a run are a sum of times
-and bytes, and powers follow from the measured joules of runs that differ, by least squares.
-"""
+and bytes, and powers follow from the measured joules of runs that differ, by least squares."""
 
 from __future__ import annotations
 
@@ -23,9 +21,8 @@ JOULES = "joules"
 
 
 class Usage(NamedTuple):
-    """The use of a machine by a run, on which its joules depend: ``seconds`` from its begin to its end; ``busy``:
-    seconds in which a device (its name) computed a kernel (its name); ``moved``: bytes from one memory to another one
-    (their names)."""
+    """The use of a machine by a run, on which its joules depend: ``seconds`` of the run; ``busy``: seconds in which a
+    device (its name) computed a kernel (its name); ``moved``: bytes from one memory to another (names)."""
 
     seconds: float
     busy: Mapping[tuple[str, str], float]

@@ -51,8 +51,7 @@ class Entry:
 
     @property
     def error_percent(self) -> float | None:
-        """The model's error in percent: in predicting launches that were measured later, else in predicting one sample
-        by the others."""
+        """The model's error in percent: in predicting launches measured later, else a sample by the others."""
         error = self.fitted.get(self.model, math.inf)
         return 100 * error if error < math.inf else None
 

@@ -11,22 +11,53 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import permutations
 from statistics import fmean, median_low
 from typing import NamedTuple
 
 from manycl.analysis.costs.cost import Work
 from manycl.analysis.facts import ProgramFacts
 from manycl.graph.graph import Launch, Version
-from manycl.machine import Device
-from manycl.model.history.imbalance import Imbalances
+from manycl.machine import Device, DeviceIndex
 from manycl.model.interpolation import Interpolation, interpolate
 from manycl.model.occupancy import RANGES, LaunchRange
 from manycl.model.regression import Regression, Sample, fit
 from manycl.model.work import Estimate, around, product
-from manycl.utilities.kept import ENOUGH
+from manycl.utilities.kept import ENOUGH, MANY
+
+
+class Imbalances:
+    """The imbalances of the last runs of divided launches, by what identifies these (``key``): by how much one device
+    took longer than another, relative to the plan. Models do not see this for devices that are alike: a measurement of
+    one counts for all, so one that another process slows down is planned like the others."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Hashable, deque[dict[DeviceIndex, float]]] = {}
+
+    def note(self, key: Hashable, took: Mapping[DeviceIndex, float]) -> None:
+        """Note that a launch was divided; ``took``: each device's seconds, relative to those planned for them."""
+        if len(took) < 2 or min(took.values()) <= 0.0:
+            return
+        runs = self._runs.pop(key, None)
+        if runs is None:
+            runs = deque(maxlen=ENOUGH)
+            while len(self._runs) >= MANY:
+                del self._runs[next(iter(self._runs))]
+        runs.append(dict(took))
+        self._runs[key] = runs  # moved to the end: forgotten last
+
+    def of(self, key: Hashable, devices: Sequence[DeviceIndex]) -> float:
+        """Return the part by which one of some devices took longer than another one in each of the last runs, at least;
+        0 where they have not all taken part in so many."""
+        runs = self._runs.get(key, ())
+        if len(runs) < ENOUGH or any(d not in took for took in runs for d in devices):
+            return 0.0
+        pairs = permutations(devices, 2)
+        return max([0.0, *(min(took[a] / took[b] - 1.0 for took in runs) for a, b in pairs)])
+
 
 KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
 SHAPES = 512  # launches per kernel and device, likewise
@@ -71,8 +102,7 @@ def kernel_key(chosen: Launch | Version) -> KernelKey:
 
 
 def identity(device: Device) -> str:
-    """Return what devices have in common that run a kernel equally fast: model, driver and compute units; the name, for
-    devices that are only described."""
+    """Return what equally fast devices have in common: model, driver, compute units; of described devices the name."""
     if not device.model and not device.platform:
         return device.name
     units = f"{device.compute_units} unit{'s' if device.compute_units != 1 else ''}"
@@ -154,8 +184,7 @@ class Comparison(NamedTuple):
 
 @dataclass(slots=True)
 class OnDevice:
-    """All measurements of one kernel on one device. A range has a series as a part of its launch, and counts as a
-    smaller launch as well."""
+    """All measurements of a kernel on a device. A range has a series as a part of its launch, and is a launch, too."""
 
     series: dict[Shape, Series] = field(default_factory=dict)
     comparisons: dict[str, deque[Comparison]] = field(default_factory=dict)  # by model
@@ -260,10 +289,8 @@ PRIOR = "prior"
 
 class History:
     """Measurements in memory. They are read from a store when a program (``load``, by the hash of its text), or the
-    ratios of first guesses on a device (``load_ratios``), are asked for the first time.
-
-    Devices are named by their :func:`identity`.
-    """
+    ratios of first guesses on a device (``load_ratios``), are asked for the first time. Devices are named by their
+    :func:`identity`."""
 
     def __init__(self, load: Load | None = None, load_ratios: LoadRatios | None = None) -> None:
         self._load = load
@@ -278,8 +305,7 @@ class History:
         self.begun: set[tuple[KernelKey, str]] = set()
         """Kernels of which ranges have run in this session, and the name of the device. Not stored."""
         self.imbalances = Imbalances()
-        """The differences between shares of divided launches and the plan. Not stored: what slows a device down
-        ends."""
+        """The differences between shares of divided launches and the plan. Not stored: they pass."""
 
     def next_run(self) -> None:
         """Begin a new run: later observations belong to it."""
@@ -293,8 +319,7 @@ class History:
         return found.series.get(shape) if found is not None else None
 
     def observe(self, key: KernelKey, shape: Shape, device: str, *taken: float) -> None:
-        """Add launches of one run, in seconds. Times that are not positive and finite (a driver without profiling) are
-        ignored."""
+        """Add launches of one run, in seconds. Times that are not positive and finite (no profiling) are ignored."""
         taken = tuple([seconds for seconds in taken if 0.0 < seconds < math.inf])
         if not taken:
             return
@@ -358,12 +383,9 @@ class History:
 
 
 def lone(measured: Estimate, otherwise: Estimate, idle: int) -> Estimate:
-    """Return the estimate from a single measurement, given the estimate from everything else.
-
-    A measurement far above may have been disturbed. It is believed at first, or the device could be tried again and
-    again; but as the kernel runs elsewhere (``idle`` runs) it is believed less and less, until the device gets its
-    second chance.
-    """
+    """Return the estimate from a single measurement, given the estimate from everything else. A measurement far above
+    may have been disturbed. It is believed at first, or the device could be tried again and again; but as the kernel
+    runs elsewhere (``idle`` runs) it is believed less, until the device gets a second chance."""
     if measured.seconds <= _DISBELIEVED * otherwise.seconds or otherwise.seconds <= 0:
         return measured
     seconds = faded(measured.seconds, otherwise.seconds, idle)

@@ -8,7 +8,7 @@ sorted identities of devices that transferred at the same time. Names of a devic
 ``peer_bandwidth``, ``peer_latency``, ``peer_chunk`` of its links from other devices; ``both_ways``: bytes per second in
 both directions together when both are busy. Names for devices together: ``up`` and ``down``, bytes per second of all.
 ``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down`` are the values in transfers of
-real runs (:mod:`manycl.model.history.observed`), which correct what was measured, but for chunks; so are
+real runs (:mod:`manycl.model.history.learning`), which correct what was measured, but for chunks; so are
 ``enqueuing_observed`` and ``enqueuing_copy_observed``, as in :class:`manycl.machine.Device`. ``idle_power``, ``power``,
 ``power:`` with a kernel's name, ``up_energy``, ``down_energy`` and ``peer_energy`` are fitted to the joules of runs.
 """
@@ -27,8 +27,7 @@ SOURCE = "measured by manycl"
 OBSERVED = "observed in transfers of real runs"
 _HALF = 1.25  # both directions together must be this many times as fast as the faster one to be full duplex
 ONE_WAY = "NVIDIA"
-"""The platform whose driver carries one direction at a time (measured with an H200: both take the sum of their
-times)."""
+"""The platform whose driver carries one direction at a time (measured on an H200: both take their sum)."""
 _NO_LIMIT = 0.95  # of the links' sum; less together shows a limit of the host's memory
 
 Measurements = Mapping[str, Mapping[str, float]]
@@ -81,8 +80,7 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
 
 
 def _sharing(machine: Machine, measurements: Measurements) -> Sharing:
-    """Return which links carry one direction at a time, as measured or else as known of their drivers, and the limits
-    of the host's memory."""
+    """Return which links carry one direction at a time, measured or by driver, and the host memory's limits."""
     half = set()
     ups: list[float] = []
     downs: list[float] = []

@@ -1,9 +1,7 @@
-"""The store: measurements that outlive a session, in one SQLite file in the user's data folder.
-
-Samples are only ever added, so processes that save at the same time lose nothing of each other's; SQLite's write-ahead
-log lets others read meanwhile. A damaged file is moved aside, not deleted, and a new one begun; a file of another
-version is left alone, and nothing is stored.
-"""
+"""The store: measurements that outlive a session, in one SQLite file in the user's data folder. Samples are only ever
+added, so processes that save at the same time lose nothing of each other's; SQLite's write-ahead log lets others read
+meanwhile. A damaged file is moved aside, not deleted, and a new one begun; a file of another version is left alone, and
+nothing is stored."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ class StoreWarning(UserWarning):
 
 
 class Store:
-    """The store in a folder (None: :func:`default_folder`). Every call opens the file anew; nothing is held in
-    between."""
+    """The store in a folder (None: :func:`default_folder`). Every call opens the file anew."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder if folder is not None else default_folder()) / NAME
@@ -79,8 +76,7 @@ class Store:
         return History(self.load, self.ratios)
 
     def save(self, history: History) -> None:
-        """Add what a history has learned since it was last saved. File errors never raise: a run's results are worth
-        more than what was learned from it."""
+        """Add what a history has learned since it was last saved. File errors never raise."""
         new = {key for key, _, here in history.items() if here.unsaved or any(s.unsaved for s in here.series.values())}
         # also launches that did not run: that they were idle
         changed = [(key, device, here) for key, device, here in history.items() if key in new]
@@ -191,8 +187,7 @@ class Store:
         return self._do(transaction, otherwise)
 
     def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Call ``work`` with the open file. A file error becomes a warning; with a new file for a damaged one it is
-        tried again."""
+        """Call ``work`` with the open file, again with a new one for a damaged one. A file error becomes a warning."""
         import sqlite3
 
         for _ in range(3):
@@ -250,8 +245,7 @@ class Store:
             guard.close()
 
     def _sound(self, rows: Iterable[Any], read: Callable[[Any], T]) -> Iterator[T]:
-        """Yield the values of rows. Rows that make no sense, which an intact database may hold, are left out, with one
-        warning."""
+        """Yield the values of rows. Rows that make no sense are left out, with one warning."""
         for row in rows:
             try:
                 yield read(row)
@@ -320,8 +314,7 @@ def _create(db: sqlite3.Connection) -> None:
 
 
 def _damaged(path: Path) -> bool:
-    """Return whether a file is not an intact database of this store. A file that another process is just beginning is
-    intact."""
+    """Return whether a file is not an intact database of this store. One that is being begun is intact."""
     import sqlite3
 
     if not path.exists():

@@ -4,8 +4,7 @@ A device waits before a family's kernels for what they read and other families h
 own range's part of the bytes in other memories. Of other buffers, it waits for all bytes there that its range reads:
 for many kernels this is the whole buffer, for a triangular one it depends on where the range begins or ends
 (``ReadShape``). So waiting depends on where both families are cut, and is nothing where all is in one memory. Host
-functions, and kernels that are not divided, are taken to be in the host's memory; their inputs are waited for where
-they were written.
+functions, and kernels that are not divided, are taken to be in the host's memory; their inputs are waited for there.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ Parts = Mapping[int, float]
 
 
 class ReadShape(NamedTuple):
-    """The parts of a buffer that ranges read: ranges from the first group up to each sample's, and ranges from there on
-    (at least one group)."""
+    """The parts of a buffer that ranges read: those from the first group to each sample's, and those from there on."""
 
     before: tuple[float, ...]
     after: tuple[float, ...]
@@ -74,11 +72,9 @@ class DataFlow(NamedTuple):
 
 
 class DataFlows:
-    """The data flows of a repeated graph: its first nodes read what its last nodes write.
-
-    By family: ``readers``: the families that read what it writes; ``near``: these, and those that write what it reads;
-    ``linked``: whether it has any flow. ``components``: the families that are near each other.
-    """
+    """The data flows of a repeated graph: its first nodes read what its last nodes write. By family: ``readers``: the
+    families that read what it writes; ``near``: these, and those that write what it reads; ``linked``: whether it has
+    any flow. ``components``: the families that are near each other."""
 
     def __init__(self, problem: Problem, several: Sequence[Family]) -> None:
         self._estimates, self._transfer = problem.estimates, problem.estimates.transfer

@@ -1,5 +1,4 @@
-"""The division history of a family of kernels that ``adaptive`` divides, and the decision whether it is divided at
-all."""
+"""The division history of a family of kernels, and the decision whether ``adaptive`` divides it at all."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ class DivisionHistory:
         return max(s + o - p + (e - f) * (b - a) for s, (o, e), (p, f), (a, b) in beside if b > a)
 
     def adapted(self, waits: Waits) -> float:
-        """Return the same with the cost of dividing, if the family is then divided anew; also where it is whole, if
-        that gains much."""
+        """Return the same with the cost of dividing, if the family is then divided anew, or whole at much gain."""
         now = self.slowest(waits)
         divided = anew(self.granularity, *self._more(waits)) + self.overhead
         if self.whole is None:

@@ -27,8 +27,7 @@ class Member(NamedTuple):
     shift: float
 
     def cuts(self, leader: Sequence[int]) -> list[int]:
-        """Return the leader's cuts as this kernel's: the first group of each range, and one past the last of the
-        last."""
+        """Return the leader's cuts as this kernel's: the first group of each range, and one past the last."""
         inner = (min(max(round((c - self.shift) / self.scale), 0), self.groups) for c in leader[1:-1])
         return [0, *inner, self.groups]
 
@@ -45,9 +44,7 @@ class Family(NamedTuple):
 
 def families(problem: Problem) -> tuple[Family, ...]:
     """Return the families of the nodes that may be split (often of one node alone), by the number of their first node.
-
-    The graph is taken to be run again and again: its first nodes read what its last nodes write.
-    """
+    The graph is taken to be run again and again: its first nodes read what its last nodes write."""
     near: dict[int, list[tuple[int, float, float]]] = {n: [] for n in problem.splits}
     for a, b, scale, shift in _matches(problem):
         near[a].append((b, scale, shift))

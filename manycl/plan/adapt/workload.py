@@ -1,5 +1,4 @@
-"""The workload of a kernel: the cost of its work-groups along its NDRange, and the speed of devices, from the
-executions so far.
+"""The workload of a kernel: the cost of its work-groups along its NDRange, and devices' speeds, from its executions.
 
 The model, of a device that runs the groups of one range, tau executions after the last one:
 
@@ -58,11 +57,10 @@ class Execution(NamedTuple):
 class Prior:
     """Knowledge before any execution. ``once``: seconds that a launch takes beside its groups, by device. ``density``:
     work of a group, by cell (1 on average), whose logarithm may be off by ``doubt``. ``rates``: logarithms of the
-    seconds that devices would take for all groups; the differences between them may be off by ``rate_doubt``.
-    ``bends``: below 0 for the devices that the launch does not fill (empty: it fills all); they may be off by
-    ``bend_doubt`` together, and by BEND each. ``rounds``: the groups that a device runs at once (empty: one).
-    ``known``: the part of ``once`` that is certain, since it was added to all times (empty: nothing); the rest is an
-    estimate."""
+    seconds that devices would take for all groups; their differences may be off by ``rate_doubt``. ``bends``: below 0
+    for the devices that the launch does not fill (empty: it fills all); they may be off by ``bend_doubt`` together, and
+    by BEND each. ``rounds``: the groups that a device runs at once (empty: one). ``known``: the part of ``once`` that
+    is certain, since it was added to all times (empty: nothing)."""
 
     groups: int
     once: Floats
@@ -112,8 +110,7 @@ class Workload:
         object.__setattr__(self, "_sums", tuple(accumulate(self.work, initial=0.0)))
 
     def seconds(self, device: int, first: float, end: float, ahead: float = 1.0) -> float:
-        """Return the seconds of the groups from one up to another (not included), ``ahead`` executions after the last
-        one."""
+        """Return the seconds of the groups from one up to another (not included), ``ahead`` executions later."""
         if end <= first:
             return 0.0
         least = max(self.floors[device] * self._sums[-1], 1e-12)
@@ -135,8 +132,7 @@ class Workload:
 
     @cached_property
     def margins(self) -> Floats:
-        """Factors by which the seconds of each device are multiplied, so that each is the slowest as often as is its
-        part of the work."""
+        """Factors of the seconds of each device, with which each is the slowest as often as is its part of the work."""
         if not self.scatter:
             return (1.0,) * len(self.rates)
         parts = self._together((1.0,) * len(self.rates), 1.0)

@@ -1,9 +1,7 @@
 """``adaptive``: kernels divided among all devices, by the times of earlier executions (``plan/adapt/granularity.py``).
-
 P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par
 2016, Section 5, for several devices and whole graphs: kernels that pass parts of buffers to each other are cut at the
-same places (``plan/adapt/families.py``). No profile or training: the first execution is divided by the estimates.
-"""
+same places (``plan/adapt/families.py``). No profile or training: the first execution is divided by the estimates."""
 
 from __future__ import annotations
 
@@ -42,11 +40,9 @@ Ranges = Sequence[tuple[DeviceIndex, int, int]]
 @register("adaptive")
 class Adaptive:
     """The adaptive policy. It keeps what it learns as long as it lives, by kernel and call site, so one object is used
-    for all repetitions: ``plan`` before an execution, ``observe`` after it.
-
-    Options: ``first`` (``estimates`` or ``uniform``), ``least`` (work-groups of a kernel's leader that a device gets at
-    least), ``band`` (part of the time that a change must gain).
-    """
+    for all repetitions: ``plan`` before an execution, ``observe`` after it. Options: ``first`` (``estimates`` or
+    ``uniform``), ``least`` (work-groups of a kernel's leader that a device gets at least), ``band`` (part of the time
+    that a change must gain)."""
 
     options = Options("adaptive", _FIRST, _LEAST, _BAND)
 
@@ -57,8 +53,7 @@ class Adaptive:
         self._ran: dict[tuple[Hashable, ...], tuple[tuple[tuple[int, ...], ...], int]] = {}
 
     def plan(self, problem: Problem) -> Plan:
-        """Return the plan of the next execution. Raises PolicyError for unknown options, and for nodes that no device
-        can run."""
+        """Return the plan of the next execution. Raises PolicyError for unknown options and nodes of no device."""
         given = self.options.read(problem.options)
         wanted = Wanted(given[_LEAST], given[_FIRST] == "uniform", given[_BAND])
         table = look_up(problem)
@@ -178,8 +173,7 @@ class Adaptive:
         return known is not None and all(self._courses[key].cuts() == at for key, at in known.cuts.items())
 
     def shares(self, graph: Graph) -> dict[int, dict[int, int]]:
-        """Return the work-groups of every node that may be divided, in the last plan of a graph: groups by device
-        (index)."""
+        """Return the work-groups of every node that may be divided, in the last plan of a graph: groups by device."""
         out: dict[int, dict[int, int]] = {}
         for key, at in self._of[id(graph)].cuts.items():
             course = self._courses[key]
@@ -280,8 +274,7 @@ def _gathered(
 def _begin(
     problem: Problem, table: Table, family: Family, wanted: Wanted, flows: DataFlows, index: int
 ) -> DivisionHistory:
-    """Return the first division: by the estimates, which may be far from true; so only brief kernels stay whole
-    untried."""
+    """Return the first division: by the estimates, which may be far off; so only brief kernels stay whole untried."""
     places = [dict(table.places[m.node]) for m in family.members]
     devices = tuple(d for d in sorted(places[0]) if all(p.get(d) == 0 for p in places))
     if (most := min(problem.together(m.node) for m in family.members)) < len(devices):

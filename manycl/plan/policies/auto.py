@@ -7,10 +7,9 @@ several queues a device.
 
 A policy whose planning takes longer is only used as long as its planning fits into the budget: by default a part of the
 makespan that was predicted so far, or what dividing kernels may gain of it, so that a small graph does not wait for its
-plan. The time of planning is predicted
-from the graph's size, never measured, so the same problem gets the same plan however busy the machine is. How launches
-may be split is analysed when this graph may gain more, or when the graphs of the session that would gain have been
-predicted to take long enough to be worth it (:mod:`manycl.plan.looks`).
+plan. The time of planning is predicted from the graph's size, never measured, so the same problem gets the same plan
+however busy the machine is. How launches may be split is analysed when this graph may gain more, or when the graphs of
+the session that would gain have been predicted to take long enough to be worth it (:mod:`manycl.plan.looks`).
 
 Predictions are not exact to a handover, so no plan is taken for less; and kernels are divided only if that gains more
 than the estimates are off (:func:`_gains`).

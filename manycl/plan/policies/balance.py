@@ -41,8 +41,7 @@ _ROUNDS = whole("rounds", 3, 1)
 
 
 def split_all(problem: Problem, table: Table, order: Sequence[int], gain: float = 0.0) -> Timeline:
-    """Place all nodes that are not fixed, in this order, each split if that ends it earlier by more than ``gain``
-    seconds."""
+    """Place all nodes that are not fixed, in this order, each split if that gains more than ``gain`` seconds."""
 
     def put(timeline: Timeline, table: Table, node: int) -> None:
         _place(timeline, table, node, gain)
@@ -118,8 +117,7 @@ def taken(timeline: Timeline, nodes: int) -> list[float]:
 
 @register("balance")
 class Balance:
-    """The policy of the best split over time slots, with re-ranking while it helps. Option ``rounds``: how often at
-    most."""
+    """The policy of the best split over time slots, with re-ranking while it helps. Option ``rounds``: how often."""
 
     options = Options("balance", _ROUNDS)
 

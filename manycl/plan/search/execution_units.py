@@ -1,8 +1,6 @@
-"""REPARA's execution units, the devices that they fit, and their partitions.
-
-"Static partitioning and scheduling of kernels from profiles" (REPARA), Section 2.1, Eq. 3-5, and Section 2.2.1,
-Algorithm 1. A node of the graph is run by exactly one of its units: those are alternatives of one another.
-"""
+"""REPARA's execution units, the devices that they fit, and their partitions. "Static partitioning and scheduling of
+kernels from profiles" (REPARA), Section 2.1, Eq. 3-5, and Section 2.2.1, Algorithm 1. A node of the graph is run by
+exactly one of its units: those are alternatives of one another."""
 
 from __future__ import annotations
 
@@ -40,10 +38,9 @@ Way = tuple[Partition, ...]
 
 def execution_units(problem: Problem) -> Iterator[tuple[ExecutionUnit, tuple[DeviceIndex, ...]]]:
     """Yield the units of all nodes, each with the devices where it is feasible (F, Eq. 5; ``ON_HOST`` for a host task).
-
     A version is feasible on the devices that it is estimated for and whose memory holds all of it; a divided unit also
-    where only some of it fits at a time. Raises PolicyError for a node that no device can run, and for a wrong split.
-    """
+    where only some of it fits at a time. Raises PolicyError for a node that no device can run, and for a wrong
+    split."""
     for node, task in enumerate(problem.graph.nodes):
         if isinstance(task, HostTask):
             yield ExecutionUnit(node, 0, False), (ON_HOST,)
@@ -65,12 +62,9 @@ def ways(
     problem: Problem, unit: ExecutionUnit, devices: Sequence[DeviceIndex], rates: int = PLANNING.rates
 ) -> list[Way]:
     """Return every way to cover a unit's data by partitions on feasible devices, in ``rates`` equal parts (Algorithm
-    1).
-
-    A device that holds only some parts at a time takes its share in ranges, as many full ones as it needs and the rest
-    (the text's reading: line 9 counts too few ranges where the memory's bound is no whole number of parts). A way with
-    a share below the threshold on a device that is no CPU is left out. Neighbouring groups stay on one device.
-    """
+    1). A device that holds only some parts at a time takes its share in ranges, as many full ones as it needs and the
+    rest (the text's reading: line 9 counts too few ranges where the memory's bound is no whole number of parts). A way
+    with a share below the threshold on a device that is no CPU is left out. Neighbouring groups stay on one device."""
     if not unit.divided:
         return [(Partition(d),) for d in devices]
     split = problem.splits[unit.node]
@@ -98,9 +92,7 @@ def _shares(
     problem: Problem, node: int, devices: Sequence[DeviceIndex], bounds: Sequence[int], count: int
 ) -> Iterator[tuple[int, ...]]:
     """Yield parts by device that add up to ``count``, at least two partitions in all (one would be the whole unit).
-
-    REPARA has no partitions whose results need merging: these stay on one device.
-    """
+    REPARA has no partitions whose results need merging: these stay on one device."""
     split = problem.splits[node]
     where = problem.machine.devices
     most = 1 if split.merge != "none" else problem.together(node)

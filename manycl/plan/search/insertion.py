@@ -1,9 +1,7 @@
-"""List scheduling with insertion: one kernel at a time on every device, also in the gaps that are left there.
-
-``cpop``, ``peft`` and ``portfolio`` share this. There are two models of transfers (option ``contention``): the
-engine's, where data go by the host on one upload and one download queue a device (``plan/timeline/timeline.py``), and
-the literature's (``plan/timeline/delays.py``), where transfers never meet.
-"""
+"""List scheduling with insertion: one kernel at a time on every device, also in the gaps that are left there. ``cpop``,
+``peft`` and ``portfolio`` share this. There are two models of transfers (option ``contention``): the engine's, where
+data go by the host on one upload and one download queue a device (``plan/timeline/timeline.py``), and the literature's
+(``plan/timeline/delays.py``), where transfers never meet."""
 
 from __future__ import annotations
 
@@ -65,10 +63,8 @@ class Setting:
 
 
 def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
-    """Return the problem in the form for policies with insertion. ``contention``: the value of their option.
-
-    Raises PolicyError for a partial schedule that is not consistent.
-    """
+    """Return the problem in the form for policies with insertion. ``contention``: the value of their option. Raises
+    PolicyError for a partial schedule that is not consistent."""
     if contention == "no" and any(a.dimension is not WHOLE for a in problem.fixed):
         raise PolicyError(
             f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"

@@ -96,8 +96,7 @@ class _Growing:
         self._host_free = max([self._floor, *on_host])
 
     def place(self, node: int, candidates: Sequence[DeviceIndex]) -> float:
-        """Place a node on the device where it ends first; on the host, where it has no candidates. Return when it
-        ends."""
+        """Place a node on the device where it ends first; on the host without any. Return when it ends."""
         end, heard, where, timeline = self.end, self.heard, self._where, self._timeline
         before, seconds = self._before[node], self._seconds[node]
         best = finish = float("inf")

@@ -111,8 +111,7 @@ class Search:
         return order, where
 
     def _move(self, order: list[int], node: int) -> None:
-        """Move a node to another place in the order, between the last node it waits for and the first that waits for
-        it."""
+        """Move a node to another place in the order, between the last it waits for and the first that waits for it."""
         position = order.index(node)
         before, following = set(self._before[node]), set(self._after[node])
         low = high = position

@@ -1,6 +1,5 @@
 """Objectives: what makes one plan better than another one. Time, by default; energy; energy times time; and the least
-of these among the plans that end before a deadline.
-"""
+of these among the plans that end before a deadline."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ ITERATIONS = 40  # steps of Newton's method, at most
 
 
 class Slot(NamedTuple):
-    """A time from ``low`` to ``high`` (seconds) in which a device is free; ``reach``: what it can do of the kernel
-    then."""
+    """A time from ``low`` to ``high`` (seconds) in which a device is free; ``reach``: its part of the kernel then."""
 
     low: float
     high: float
@@ -32,12 +31,9 @@ def last_slot(timeline: Timeline, node: int, device: DeviceIndex, most: int) -> 
 
 def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:
     """Return the numbers of groups, by slot, with which all slots end as early as possible (all 0: the groups do not
-    fit).
-
-    The groups that can have ended by a time t grow with t in every slot, piecewise linearly. The least t at which they
-    add up to all groups is found by Newton's method, kept between bounds. Then the fractions are given, group by group,
-    to the slots where they end first.
-    """
+    fit). The groups that can have ended by a time t grow with t in every slot, piecewise linearly. The least t at which
+    they add up to all groups is found by Newton's method, kept between bounds. Then the fractions are given, group by
+    group, to the slots where they end first."""
     low, high, fits = float("inf"), 0.0, 0.0
     for slot_low, slot_high, reach in slots:
         fits += reach.groups(slot_high, slot_low)
@@ -155,10 +151,7 @@ def place_ranges(
     timeline: Timeline, node: int, slots: Sequence[Slot], shares: Sequence[int], home: DeviceIndex
 ) -> float:
     """Place a kernel in ranges, neighbours on one device side by side; return when it ends, and its results are on the
-    host, in seconds.
-
-    ``home``: the device where partial results are merged, if they have to be.
-    """
+    host, in seconds. ``home``: the device where partial results are merged, if they have to be."""
     used = sorted(
         ((s.reach.device, s.low, n) for s, n in zip(slots, shares, strict=True) if n), key=lambda u: (u[0], u[1])
     )

@@ -1,9 +1,7 @@
-"""Costs of REPARA's partitions, and the locations of all parameters at the start.
-
-REPARA, Section 2.2 and Algorithms 4 and 5: no transfers between devices; a partition gets missing data from the host,
-and they go there first if need be; a whole unit's results stay on its device, those of a divided one go to the host,
-partition by partition. The time of all that belongs to the partition: nothing overlaps on a device.
-"""
+"""Costs of REPARA's partitions, and the locations of all parameters at the start. REPARA, Section 2.2 and Algorithms 4
+and 5: no transfers between devices; a partition gets missing data from the host, and they go there first if need be; a
+whole unit's results stay on its device, those of a divided one go to the host, partition by partition. The time of all
+that belongs to the partition: nothing overlaps on a device."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ class PricedPart(NamedTuple):
 
 
 class PricedWay(NamedTuple):
-    """A way to run a node. ``holds``: the memory (a bit) that its results are in afterwards; ``joules``: of all its
-    partitions."""
+    """A way to run a node. ``holds``: the memory (a bit) that its results are in afterwards; ``joules``: of all."""
 
     way: Way
     steps: tuple[PricedPart, ...]
@@ -54,13 +51,10 @@ class PricedWay(NamedTuple):
 
 
 class PartitionCosts:
-    """The partitions of a problem's nodes, and the state before the first of those that are not fixed.
-
-    ``choices[n]`` (none: the node is fixed), ``writes[n]`` (parameters), ``fetch[p][m]``: seconds to send parameter p
-    from memory m to the host, ``fetch_joules[p][m]``: the joules; ``idle``: watts of all devices while idle;
-    ``location[p]``: memories that hold it (bits, 0: undefined); ``free`` by device, the last the host; ``end[n]`` of
-    what is fixed.
-    """
+    """The partitions of a problem's nodes, and the state before the first of those that are not fixed. ``choices[n]``
+    (none: the node is fixed), ``writes[n]`` (parameters), ``fetch[p][m]``: seconds to send parameter p from memory m to
+    the host, ``fetch_joules[p][m]``: the joules; ``idle``: watts of all devices while idle; ``location[p]``: memories
+    that hold it (bits, 0: undefined); ``free`` by device, the last the host; ``end[n]`` of what is fixed."""
 
     def __init__(self, problem: Problem, segments: Segments) -> None:
         """Price all partitions. ``segments``: the locations of all bytes after the fixed nodes. Raises what
@@ -164,8 +158,7 @@ class PartitionCosts:
 
 
 def _location(segments: Segments, key: BufferKey) -> int:
-    """Return the memories that hold all of a buffer (bits). A buffer scattered over several counts as collected by the
-    host."""
+    """Return the memories that hold all of a buffer (bits). A scattered buffer counts as collected by the host."""
     found = [s.places for s in segments.of.get(key, ()) if s.places]
     if not found:
         return 0

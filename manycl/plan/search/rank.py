@@ -18,8 +18,7 @@ from manycl.plan.search.costs import Costs, costs
 
 
 def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
-    """Return the rank of every node in seconds. ``known``: the problem's costs, where they have been looked up
-    already."""
+    """Return the rank of every node in seconds. ``known``: the problem's costs, if looked up already."""
     table = known if known is not None else costs(problem)
     graph = problem.graph
     means = mean_seconds(table.allowed, table.seconds)
@@ -80,8 +79,7 @@ def priority_order(graph: Graph, levels: list[float]) -> list[int]:
     """Return a topological order by rank, highest first; nodes with a rank of the user's own come before all others
     that are ready, by that rank. Ties go by node index."""
     if all(node.rank is None for node in graph.nodes):
-        # a rank is never below a successor's, and edges go from low to high: sorting is enough (the sort is
-        # stable)
+        # a rank is never below a successor's, and edges go from low to high: sorting is enough (the sort is stable)
         return sorted(range(len(levels)), key=levels.__getitem__, reverse=True)
     return ready_order(graph, levels)
 

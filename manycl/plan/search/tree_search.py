@@ -270,8 +270,7 @@ class Tree:
 
 class SearchResult(NamedTuple):
     """The best plan found: partitions as (node, choice, part) in the order of the plan, and its cost in the model (by
-    default its end, in seconds). ``complete``: no plan is better; else none is below ``bound``. ``visited``: nodes of
-    the tree."""
+    default its end, in seconds). ``complete``: no plan is better; else none is below ``bound``. ``visited``: nodes."""
 
     path: Path
     cost: float

@@ -1,5 +1,5 @@
 """Operations: the kernels and transfers placed in a partial schedule, numbered, each with its predecessors, in the
-queues of devices. They can be taken back, last ones first."""
+queues of devices, and the busy intervals of these. They can be taken back, last ones first."""
 
 from __future__ import annotations
 
@@ -12,19 +12,97 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Ends
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
-from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.segments import INITIAL, Move
 from manycl.plan.timeline.timing import contended, timed
 
 
-class Bandwidth:
-    """The bandwidth that a partial schedule leaves of the host's memory over time: AvailBW of MKMD (Section 5.2, Eq.
-    6).
+class BusyIntervals:
+    """Busy intervals: disjoint, in seconds, sorted; one of no length may lie where others meet. From number ``_solid``
+    on, each begins where the one before it ends: none of the searches looks for room there."""
 
+    __slots__ = ("_solid", "ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []
+        self.ends: list[float] = []
+        self._solid = -1
+
+    def first(self, ready: float, seconds: float) -> float:
+        """Return the earliest start from ``ready`` on with room for ``seconds`` (AvailEST of MKMD, Section 5.2)."""
+        starts, ends = self.starts, self.ends
+        if not ends or ends[-1] <= ready:
+            return ready
+        last = self._solid if seconds > 0.0 else len(starts) - 1  # what takes no time has room where two meet
+        if starts[last] < ready:
+            return ends[-1]
+        start = ready
+        for i in range(bisect_right(ends, ready), last + 1):
+            if start + seconds <= starts[i]:
+                return start
+            start = ends[i]
+        return ends[-1]
+
+    def clear(self) -> None:
+        """Give back all intervals."""
+        self.starts.clear()
+        self.ends.clear()
+        self._solid = -1
+
+    def take(self, start: float, end: float) -> None:
+        """Occupy an interval that is free."""
+        ends = self.ends
+        if not ends or ends[-1] <= start:
+            if not ends or ends[-1] < start:
+                self._solid = len(ends)
+            self.starts.append(start)
+            ends.append(end)
+            return
+        i = self._place(start, end)
+        self.starts.insert(i, start)
+        ends.insert(i, end)
+        if i <= self._solid:
+            self._solid += 1
+
+    def free(self, start: float, end: float) -> None:
+        """Give back an interval that was taken."""
+        starts, ends = self.starts, self.ends
+        i = len(ends) - 1 if ends[-1] == end and starts[-1] == start else self._place(start, end)
+        assert starts[i] == start, "only what was taken can be given back"
+        assert ends[i] == end, "only what was taken can be given back"
+        del starts[i], ends[i]
+        if i < len(starts):
+            self._solid = max(i, self._solid - 1)
+        elif self._solid == i:
+            self._solid -= 1
+
+    def _place(self, start: float, end: float) -> int:
+        i = bisect_left(self.ends, end)
+        while i < len(self.starts) and (self.starts[i], self.ends[i]) < (start, end):
+            i += 1
+        return i
+
+    def idle(self, low: float, high: float) -> list[tuple[float, float]]:
+        """Return the free intervals of some length between two times."""
+        starts, ends = self.starts, self.ends
+        out: list[tuple[float, float]] = []
+        for i in range(bisect_right(ends, low), self._solid + 1):
+            if starts[i] >= high:
+                break
+            if starts[i] > low:
+                out.append((low, starts[i]))
+            low = ends[i]
+        else:
+            low = max([low, *ends[-1:]])
+        if low < high:
+            out.append((low, high))
+        return out
+
+
+class Bandwidth:
+    """The bandwidth that a partial schedule leaves of the host's memory over time: MKMD's AvailBW (Sec. 5.2, Eq. 6).
     Bytes per second, from each of a growing list of times on; the last reservations can be taken back. What was placed
     first keeps its bandwidth; what is placed later gets the rest, and so may take longer, or wait. Once everything is
-    placed, simultaneous operations get their fair shares (``plan/timeline/timing.py``).
-    """
+    placed, simultaneous operations get their fair shares (``plan/timeline/timing.py``)."""
 
     def __init__(self, bandwidth: float) -> None:
         self._times = [-math.inf]
@@ -32,8 +110,7 @@ class Bandwidth:
         self._before: list[tuple[int, int, list[float], list[float]]] = []  # replaced entries, by reservation
 
     def end(self, start: float, seconds: float, draws: float) -> float:
-        """Return when an operation ends that begins at ``start``, takes ``seconds`` alone and then draws ``draws``
-        bytes per second."""
+        """Return when an operation ends that begins at ``start``, takes ``seconds`` alone and draws ``draws``."""
         if not draws or seconds <= 0.0:
             return start + seconds
         times, left = self._times, self._left
@@ -119,8 +196,7 @@ class Operations:
     # times
 
     def makers(self, op: int) -> tuple[int, ...]:
-        """Return the operations that must have ended for the results of ``op`` to be there: those of all devices of its
-        memory that ran parts of a node."""
+        """Return what must have ended for the results of ``op`` to be there: all parts of its node in its memory."""
         return () if op == INITIAL else self._together.get(op, (op,))
 
     def known(self, op: int, device: DeviceIndex) -> float:
@@ -201,8 +277,7 @@ class Operations:
         return op
 
     def _occupy(self) -> None:
-        """Occupy each device until all its fixed operations have ended, in whatever queues: no new one starts
-        before."""
+        """Occupy each device until all its fixed operations have ended, in whatever queues: none starts before."""
         until: dict[int, float] = {}
         for a in self.problem.fixed:
             until[a.device] = max(a.end, until.get(a.device, self.floor))

@@ -1,10 +1,7 @@
-"""Segments: where every byte is while a plan is built, in which memories, and which operations put it there; changes
-can be taken back.
-
+"""Segments: where every byte is while a plan is built, in which memories, and which operations put it there; with undo.
 Planners need that for each device that they try, and for slices, which are intervals. So there are intervals here and
 no :class:`~manycl.region.Region`: to find those of eight segments that have some bytes takes 1.0 us instead of 4.5, to
-write some bytes and take that back 3.8 us instead of 12.
-"""
+write some bytes and take that back 3.8 us instead of 12."""
 
 from __future__ import annotations
 
@@ -34,12 +31,9 @@ Places = dict[int, int]
 
 class Move(NamedTuple):
     """A copy of bytes ``low`` … ``high - 1`` of a buffer between two memories: to the host's on the download queue of
-    device ``device`` (index), to a device's on its upload queue.
-
-    They are as node ``writer`` left them (INITIAL: as they were at the start). ``partial``: the bytes are not the
-    buffer's contents but a partial result of the split node ``writer`` from the device of that index, on its way to be
-    merged (None: they are the contents).
-    """
+    device ``device`` (index), to a device's on its upload queue. They are as node ``writer`` left them (INITIAL: as
+    they were at the start). ``partial``: the bytes are not the buffer's contents but a partial result of the split node
+    ``writer`` from the device of that index, on its way to be merged (None: they are the contents)."""
 
     buffer: BufferKey
     low: int

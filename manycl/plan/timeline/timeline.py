@@ -16,16 +16,14 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
-from manycl.plan.timeline.busy_intervals import BusyIntervals
-from manycl.plan.timeline.operations import Operations, times
+from manycl.plan.timeline.operations import BusyIntervals, Operations, times
 from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments, new
 
 
 class Reach(NamedTuple):
     """The end of a range of work-groups on a device, as a function of their number: data arrive at ``base`` and ``per``
     seconds a group beyond the ``here`` groups whose data are there; it runs from ``ready`` on, for ``once`` and
-    ``each`` seconds a group; at most ``most`` groups fit at a time. This is an estimate: it is not known yet which
-    groups they are."""
+    ``each`` seconds a group; at most ``most`` groups fit at a time. An estimate: the groups are not known yet."""
 
     device: DeviceIndex
     ready: float
@@ -77,8 +75,7 @@ class Schedule(NamedTuple):
 
 
 Hop = tuple[Move, int, int | None, BusyIntervals]
-"""A transfer that would have to be made, the operation it waits for, the index of the hop before it that brings its
-bytes (None: no hop does), and its queue."""
+"""A transfer to be made, the operation it waits for, the index of the hop that brings its bytes or None, its queue."""
 
 
 class Fit(NamedTuple):
@@ -127,8 +124,7 @@ class Timeline(Operations):
         return out
 
     def affine(self, node: int, device: DeviceIndex) -> tuple[float, float]:
-        """Return the seconds of a range as a line through its least and its most groups: those of no groups, and those
-        of each group."""
+        """Return the seconds of a range as a line through its least and most groups: of none, and of each."""
         known = self._affine.get((node, device))
         if known is None:
             groups = self.problem.splits[node].groups
@@ -189,16 +185,14 @@ class Timeline(Operations):
         return arrive
 
     def enqueued(self, device: DeviceIndex, hops: Sequence[Hop] = ()) -> float:
-        """Return when the host's thread can have enqueued a kernel for a device, behind transfers: it enqueues in the
-        order of placement."""
+        """Return when the host's thread, which enqueues in order of placement, can have enqueued a device's kernel."""
         given = self._given[-1]
         for hop in hops:  # one by one, as they are placed
             given += self._enqueues[hop[0].device][1]
         return given + self._enqueues[device][0]
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
-        """Add the first transfers, in each queue one after the other in the order in which the data are ready; return
-        when they arrive."""
+        """Add the first transfers, in each queue in the order in which the data are ready; return when they arrive."""
         arrive, handover, host, transfer = self.floor, self._handover, self._host, self._transfer
         several = len(missing) > 1  # a single transfer shares no queue
         queues, ways, given, enqueues = self._queues, self._routes.hops, self._given[-1], self._enqueues
@@ -238,8 +232,7 @@ class Timeline(Operations):
         return arrive
 
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
-        """Return the earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the
-        host)."""
+        """Return the earliest place for a range of a node (``groups`` 0: all) on a device (``ON_HOST``: the host)."""
         hops: list[Hop] = []
         after: list[int] = []
         if groups:
@@ -280,8 +273,7 @@ class Timeline(Operations):
         return best
 
     def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
-        """Return how the end of a range of a node on a device, when its results are on the host, depends on its number
-        of groups; ``most``: groups that fit."""
+        """Return how a node's end on a device, results on the host, depends on its groups; ``most``: that fit."""
         split = self.problem.splits[node]
         # (a launch may touch a small part of what is sliced)
         needs = self.needs(node, 0, split.groups if split.merge == "none" else 0)
@@ -369,15 +361,13 @@ class Timeline(Operations):
         return where, start, end
 
     def schedule(self) -> Schedule:
-        """Return the assignments, as early as possible: as they were placed, if nothing was taken back or is slowed
-        down."""
+        """Return the assignments, as early as possible: as placed, if nothing was taken back or is slowed down."""
         plain = not (self.segments.marked or self.problem.fixed or self.is_slowed)
         assignments = sorted(self.assignments(), key=times) if plain else self.finish()
         return Schedule(assignments, max((a.end for a in assignments), default=self.floor))
 
     def complete(self, node: int, ops: Sequence[int]) -> float:
-        """Complete a node that these operations have placed: what it writes is where it ran. Return when it ends, in
-        seconds."""
+        """Complete a node that these operations have placed: what it writes is where it ran. Return its end."""
         what = self.what[ops[0]]
         if len(ops) == 1 and isinstance(what, Assignment) and what.dimension is WHOLE:  # most are
             return self._complete_whole(node, ops[0], self.memory[what.device])
@@ -477,8 +467,7 @@ class Timeline(Operations):
 
 
 _Missing = tuple[float, int, int, int, int, int, int]
-"""Missing bytes: when they are ready at their source, buffer, from, to, writer, source memory, and the operation that
-put them there."""
+"""Missing bytes: when at their source, buffer, from, to, writer, source memory, the operation that did that."""
 
 
 def _goes_on(before: _Missing, missing: _Missing) -> bool:

@@ -9,14 +9,12 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import BufferRange, Problem
-from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.delays import Delays
-from manycl.plan.timeline.operations import times
+from manycl.plan.timeline.operations import BusyIntervals, times
 from manycl.plan.timeline.timeline import Schedule
 
 _Known = tuple[float, float, DeviceIndex | None]
-"""The time when contents are in a memory for the device (last) that put them there, and the time for other devices;
-None: they were there at the start."""
+"""When contents are in a memory for the device (last) that put them there, and for others; None: at the start."""
 
 _Sent = tuple[BufferKey, BusyIntervals, int, DeviceIndex, float, float]
 """A transfer: buffer, queue, target memory, device, start and end."""
@@ -54,8 +52,7 @@ class TimesOnly:
 
     @staticmethod
     def holds(problem: Problem) -> bool:
-        """Return whether nothing is fixed, no buffer is in parts, and the host's memory carries all that is drawn of
-        it."""
+        """Return whether nothing is fixed, no buffer is in parts, and the host's memory carries all that is drawn."""
         return not (problem.fixed or problem.parts or problem.graph.parts or problem.contention.limited)
 
     def _fix(self) -> None:
@@ -110,8 +107,7 @@ class TimesOnly:
         self._given += enqueues[best][0]
 
     def _arrival(self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, sent: list[_Sent]) -> float:
-        """Return when buffers can be on a device and a kernel enqueued behind their transfers, or ``ready`` if that is
-        later; add the transfers that it takes."""
+        """Return when buffers can be on a device and a kernel enqueued, at ``ready`` or later; add the transfers."""
         memory, at = self._memory[device], self._at
         missing: list[_Missing] = []
         for key, _, nbytes in needs:

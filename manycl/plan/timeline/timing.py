@@ -33,11 +33,9 @@ def timed(
 ) -> list[Assignment]:
     """Return the schedule with its exact times. ``before``: what each assignment and then each move waits for beside
     its queue: indices of assignments, and of moves counted on from their number. ``seconds``: of every assignment, when
-    alone. The host's thread enqueues assignments and moves in the order of the times that they have.
-
-    Each queue performs its assignments, and its moves, in the order given; fixed assignments keep their times, and
-    those behind them on their device start after them.
-    """
+    alone. The host's thread enqueues assignments and moves in the order of the times that they have. Each queue
+    performs its assignments, and its moves, in the order given; fixed assignments keep their times, and those behind
+    them on their device start after them."""
     clockwork = _Clockwork(problem, seconds, assignments, moves, before)
     times, fixed = clockwork.run(), clockwork.until
     return [a if i in fixed else a.at(*times[i]) for i, a in enumerate(assignments)]

@@ -114,8 +114,7 @@ def _ranges(members: list[Assignment], task: Node, node: int, problem: Problem |
 
 
 def check_places(plan: Plan, graph: Graph) -> Iterator[str]:
-    """Yield faults unless host tasks are on the host, launches on a device, in a queue, and no end is before its
-    start."""
+    """Yield faults unless tasks are on the host, launches on a device, in a queue, and none ends before its start."""
     for a in plan.assignments:
         if not 0 <= a.node < len(graph.nodes):
             continue
@@ -202,8 +201,7 @@ def check_earliest(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Yield a fault for each kernel that takes less time than estimated (it may take more, beside others), or runs in
-    another version than estimated."""
+    """Yield a fault for each kernel that takes less time than estimated (beside others more), or in another version."""
     slack, fixed = plan.slack, set(problem.fixed)
     for a in plan.assignments:
         if a.device == ON_HOST or a.dimension is MERGE or a in fixed:

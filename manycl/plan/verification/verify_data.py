@@ -1,8 +1,6 @@
 """Judges when a plan's assignments start: their inputs can have arrived by then, and merged results have been made.
-
 This is a lower bound, whatever transfers the bytes: they take as long as they do alone. That nothing is read before it
-is really there is judged in command graphs (``run/commands/verify_commands.py``).
-"""
+is really there is judged in command graphs (``run/commands/verify_commands.py``)."""
 
 from __future__ import annotations
 
@@ -73,8 +71,7 @@ class Data:
                     yield f"the merge of node {node} takes {a.end - a.start} s, but is estimated at {least} s"
 
     def arrivals(self) -> Iterator[str]:
-        """Yield a fault where the inputs of an assignment, from their last writer or the start, cannot have arrived
-        when it starts."""
+        """Yield a fault where inputs, from their last writer or the start, cannot have arrived for an assignment."""
         problem, nodes = self._problem, self._problem.graph.nodes
         fixed = {a.node for a in problem.fixed}  # their inputs have been transferred
         writers: dict[
@@ -95,8 +92,7 @@ class Data:
                 writers.setdefault(key, []).extend((*span, node) for span in problem.written(node, key))
 
     def _earliest(self, a: Assignment, key: BufferKey, low: int, high: int, writer: int | None) -> float:
-        """Return when bytes of a buffer, as their writer left them (None: as they were at the start), can be there for
-        an assignment."""
+        """Return when bytes of a buffer, as their writer (None: the start) left them, can be there."""
         problem, here = self._problem, self._memory(a)
         floor = problem.not_before
         if writer is None:

@@ -29,8 +29,7 @@ SPANS = 100
 
 
 class Drawn(NamedTuple):
-    """An operation that moves bytes to or from the host's memory between two times, at most ``rate`` of them a
-    second."""
+    """An operation that moves bytes to or from the host's memory between two times, at most ``rate`` a second."""
 
     start: float
     end: float
@@ -56,8 +55,7 @@ def check_launches(problem: Problem) -> None:
 
 
 def check_host_memory(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Yield a fault for each span between a start and an end in which the plan draws more of the host's memory than it
-    carries."""
+    """Yield a fault for each span between start and end in which more is drawn of the host's memory than it carries."""
     limit = problem.machine.host_bandwidth
     if limit == float("inf"):
         return
@@ -92,13 +90,10 @@ def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
 
 
 def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, float]]:
-    """Yield the transfers to and from the host, and the least seconds of each when alone.
-
-    A buffer that is moved in several pieces may be one transfer, which is begun once
-    (``run/commands/backend.py: continues``): a piece behind other bytes of it then takes only as much longer as these
-    bytes take longer together. Its pieces follow one another, or other transfers of the link; where they might be one
-    transfer they are taken for one.
-    """
+    """Yield the transfers to and from the host, and the least seconds of each when alone. A buffer that is moved in
+    several pieces may be one transfer, which is begun once (``run/commands/backend.py: continues``): a piece behind
+    other bytes of it then takes only as much longer as these bytes take longer together. Its pieces follow one another,
+    or other transfers of the link; where they might be one transfer they are taken for one."""
     devices, seconds = problem.machine.devices, problem.estimates.transfer
     hosts = ("host", *problem.machine.hosts)
     memories = {**{name: i for i, name in enumerate(hosts)}, **{d.name: d.memory for d in devices}}
@@ -120,8 +115,7 @@ def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, fl
 
 
 def _stretches(drawn: list[Drawn], limit: float) -> Iterator[list[Drawn]]:
-    """Yield the operations that overlap in stretches of time in which all together may draw more than the limit;
-    elsewhere there can be no fault."""
+    """Yield the operations that overlap where all together may draw more than the limit: only there can be a fault."""
     changes = sorted([(d.start, d.rate) for d in drawn] + [(d.end, -d.rate) for d in drawn])
     rate, begin = 0.0, None
     for at, change in changes:

@@ -25,8 +25,7 @@ class AccessGroup:
 
 
 def entries(reader: AccessWriter, path: str) -> list[AccessGroup]:
-    """The accesses of a kernel, by argument; those that read alike are one. ``path`` is the user's file: lines of
-    others are told with their file."""
+    """The accesses of a kernel, by argument; those that read alike are one. ``path``: its lines go without it."""
     found: dict[tuple[int, str, str], dict[str, None]] = {}
     ordered = sorted(reader.summary.accesses, key=lambda a: (a.argument % (1 << 30), _place(a)))
     for access in ordered:
@@ -72,8 +71,7 @@ def cut(lines: Sequence[str], everything: bool) -> list[str]:
 
 
 def symbolic(facts: KernelFacts, summary: KernelSummary, path: str, *, everything: bool = False) -> list[str]:
-    """A kernel in any launch: one line per kind of access and argument, indented by two. Long lists are cut unless
-    ``everything`` is wanted."""
+    """A kernel in any launch: a line per access and argument, indented. Long lists are cut, or ``everything``."""
     if summary.failure:
         return [f"  what it touches is not known: {summary.failure}"]
     reader = AccessWriter(facts, summary)

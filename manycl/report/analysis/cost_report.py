@@ -8,8 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from manycl.analysis.costs.cost import Work
-from manycl.analysis.costs.cost_function import Term, cost_function
-from manycl.analysis.costs.features import COMPARISONS, COMPUTE, MEMORY, Features, launch_features, static_features
+from manycl.analysis.costs.cost_function import (
+    COMPARISONS,
+    COMPUTE,
+    MEMORY,
+    Features,
+    Term,
+    cost_function,
+    launch_features,
+    static_features,
+)
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.summary import KernelSummary
 from manycl.analysis.symbolic import expr as x
@@ -94,8 +102,7 @@ def as_dict(view: LaunchView) -> dict[str, Any]:
 
 
 def _slices(view: LaunchView, features: Features) -> dict[str, Any]:
-    """Work-items of a slice: as Device-Hopping's predictors have it, by kind of device, and by its rule for sparse
-    matrices."""
+    """Work-items of a slice: by Device-Hopping's predictors, by kind of device, and by its rule for sparse matrices."""
     launch = view.found.launch
     points, group = math.prod(launch.global_size), math.prod(launch.local_size)
     touched = min(sum(launch.sizes.values()), round(view.found.work().global_bytes))

@@ -19,8 +19,7 @@ _FAINTEST = 0.35  # of a cell's colour, if hardly any of its elements are touche
 
 
 def picture(view: LaunchView, kind: str) -> bytes:
-    """The regions of the view's range of work-groups as ``png``, ``svg`` or ``pdf``; the same view gives the same
-    bytes."""
+    """The regions of the view's range of work-groups as ``png``, ``svg`` or ``pdf``; equal views, equal bytes."""
     return drawn(lambda: figure(view), kind, font_size=8)
 
 

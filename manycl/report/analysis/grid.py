@@ -25,10 +25,8 @@ _ONE_ROW = 64  # elements that fit one row
 @dataclass(frozen=True)
 class Grid:
     """``elements`` elements in rows of ``columns``; ``slice_rows`` rows are a slice of a 3-D array (0: it is none).
-
     ``cells``: per cell READ, WRITTEN, BOTH or NOTHING of its elements, or OUTSIDE behind the last element; ``share``:
-    the part of its elements that are touched. ``exact``: the regions are exact and drawn as they are.
-    """
+    the part of its elements that are touched. ``exact``: the regions are exact and drawn as they are."""
 
     argument: int
     elements: int

@@ -12,10 +12,7 @@ SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 def write_gantt(trace: Trace, path: str | Path) -> None:
     """Write a Gantt chart of a run, a simulation or a plan: .html (self-contained, interactive), .png, .svg, .pdf.
-
-    Raises :class:`ManyclError` for another suffix, and for a picture without matplotlib; OSError where the file cannot
-    be written.
-    """
+    Raises :class:`ManyclError` for another suffix, and for a picture without matplotlib; OSError as writing does."""
     path = Path(path)
     check_suffix(path)
     if path.suffix.lower() == ".html":
@@ -29,6 +26,5 @@ def write_gantt(trace: Trace, path: str | Path) -> None:
 
 
 def check_suffix(path: str | Path) -> None:
-    """Raises :class:`ManyclError` for a file that :func:`write_gantt` cannot write: known before the work is
-    done."""
+    """Raises :class:`ManyclError` for a file that :func:`write_gantt` cannot write, before work is done."""
     check_kind(path, "chart", SUFFIXES)

@@ -1,10 +1,17 @@
 """A graph drawn, as MKMD's Figure 11 is: kernels, host functions, and which buffers with how many bytes pass from one
-to the next. As a picture, or as text for Graphviz."""
+to the next. As a picture, or as text for Graphviz.
+
+Nodes are in layers, as K. Sugiyama, S. Tagawa and M. Toda place them ("Methods for Visual Understanding of Hierarchical
+System Structures", IEEE Trans. Systems, Man, and Cybernetics 11(2), 1981): a node is one layer below the lowest of
+those that it waits for; an edge passes each layer between at a place of its own; the places of a layer are ordered by
+the mean place of their neighbours above, then below, a few times.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +20,6 @@ from manycl.graph.graph import BufferKey, DeviceTask, Graph, HostTask, Launch, R
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import contents_needed
 from manycl.report.charts.drawing import check_kind, drawn
-from manycl.report.charts.graph_layout import laid_out
 from manycl.report.charts.lanes import HOST_COLOUR, TRANSFER_COLOUR, styles
 from manycl.report.words import count, nbytes, printable
 
@@ -53,14 +59,9 @@ class Chart(NamedTuple):
 
 
 def chart(
-    graph: Graph,
-    plan: Plan | None = None,
-    inputs: Collection[BufferKey] = (),
-    *,
-    numbered: bool = False,
+    graph: Graph, plan: Plan | None = None, inputs: Collection[BufferKey] = (), *, numbered: bool = False
 ) -> Chart:
-    """``inputs``: buffers with contents at the start, which come from a box, MKMD's source. ``numbered``: names begin
-    with the kernels' numbers, from 1 on."""
+    """``inputs``: buffers that come from a box, MKMD's source. ``numbered``: names begin with kernels' numbers."""
     nodes, source = range(len(graph)), -1
     look = styles(_function(n) for n in graph.nodes if not isinstance(n, HostTask))
     where = _where(plan)
@@ -205,11 +206,8 @@ def _draw_box(axes: Any, box: ChartBox, x: float, y: float) -> None:
 
 
 def write_graph(given: Chart, path: str | Path) -> None:
-    """Write a chart: .dot, .png, .svg or .pdf.
-
-    Raises :class:`ManyclError` for another suffix and a picture of too many nodes, OSError where the file cannot be
-    written.
-    """
+    """Write a chart: .dot, .png, .svg or .pdf. Raises :class:`ManyclError` for another suffix and a picture of too many
+    nodes, OSError as writing does."""
     path = Path(path)
     check_suffix(path)
     kind = path.suffix.lower()
@@ -222,3 +220,69 @@ def write_graph(given: Chart, path: str | Path) -> None:
 def check_suffix(path: str | Path) -> None:
     """Raises :class:`ManyclError` for a file that :func:`write_graph` cannot write."""
     check_kind(path, "drawing", SUFFIXES)
+
+
+SWEEPS = 6
+Point = tuple[float, float]
+
+
+class Layout(NamedTuple):
+    """``at[node]`` and the ``ways`` of edges, each from its source to its target: x grows to the right from 0, y by one
+    a layer downwards. ``width`` and ``height``: of all of it."""
+
+    at: Mapping[int, Point]
+    ways: Sequence[Sequence[Point]]
+    width: float
+    height: float
+
+
+def laid_out(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Layout:
+    """``nodes`` in a topological order."""
+    layer = _layers(nodes, edges)
+    rows: list[list[int]] = [[] for _ in range(1 + max(layer.values(), default=-1))]
+    for node in nodes:
+        rows[layer[node]].append(node)
+    chains: list[list[int]] = []
+    free = max(nodes, default=0) + 1
+    for source, target in edges:
+        passed = range(free, free + layer[target] - layer[source] - 1)
+        free += len(passed)
+        for place, row in zip(passed, range(layer[source] + 1, layer[target]), strict=True):
+            rows[row].append(place)
+        chains.append([source, *passed, target])
+    _order(rows, chains)
+    width = max(map(len, rows), default=0)
+    at = {node: ((i + 0.5) * width / len(row), float(y)) for y, row in enumerate(rows) for i, node in enumerate(row)}
+    ways = [[at[place] for place in chain] for chain in chains]
+    return Layout({node: at[node] for node in nodes}, ways, float(width), float(len(rows)))
+
+
+def _layers(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, int]:
+    before: dict[int, list[int]] = {node: [] for node in nodes}
+    for source, target in edges:
+        before[target].append(source)
+    found: dict[int, int] = {}
+    for node in nodes:
+        found[node] = 1 + max((found[p] for p in before[node]), default=-1)
+    return found
+
+
+def _order(rows: list[list[int]], chains: Sequence[Sequence[int]]) -> None:
+    """Sort every row by the mean place of the neighbours in the row before (every other time: behind)."""
+    above: dict[int, list[int]] = {}
+    below: dict[int, list[int]] = {}
+    for chain in chains:
+        for a, b in pairwise(chain):
+            above.setdefault(b, []).append(a)
+            below.setdefault(a, []).append(b)
+    for sweep in range(SWEEPS):
+        near = below if sweep % 2 else above
+        sequence = reversed(rows) if sweep % 2 else rows
+        place: dict[int, float] = {}
+        for row in sequence:
+            means = {
+                node: sum(place[n] for n in of) / len(of) if (of := near.get(node)) else (i + 0.5) / len(row)
+                for i, node in enumerate(row)
+            }
+            row.sort(key=means.__getitem__)
+            place |= {node: (i + 0.5) / len(row) for i, node in enumerate(row)}

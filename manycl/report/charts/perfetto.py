@@ -1,8 +1,6 @@
-"""A trace for ui.perfetto.dev and chrome://tracing: the Trace Event Format, JSON object form.
-
-Source: "Trace Event Format", Google, 2016 (complete events ``X``, metadata ``M``, flows ``s`` and ``f``, instants
-``i``). Its times are microseconds.
-"""
+"""A trace for ui.perfetto.dev and chrome://tracing: the Trace Event Format, JSON object form. Source: "Trace Event
+Format", Google, 2016 (complete events ``X``, metadata ``M``, flows ``s`` and ``f``, instants ``i``). Its times are
+microseconds."""
 
 from __future__ import annotations
 
@@ -16,10 +14,8 @@ from manycl.trace import DecisionEvent, FailureEvent, HostEvent, KernelEvent, Tr
 
 
 def write_perfetto(trace: Trace, path: str | Path) -> None:
-    """Write the trace-event JSON file: a process per device, a thread per queue, flows along the edges.
-
-    Raises OSError where the file cannot be written.
-    """
+    """Write the trace-event JSON file: a process per device, a thread per queue, flows along the edges. Raises OSError
+    where the file cannot be written."""
     document = {
         "traceEvents": list(trace_events(trace)),
         "displayTimeUnit": "ns",

@@ -120,8 +120,7 @@ def continues(graph: Graph, transfer: Copy, command: Command) -> bool:
 
 
 class Evict(NamedTuple):
-    """A command that frees a device's memory of a store (the key of a window or buffer): all that used it has
-    completed."""
+    """A command that frees a device's memory of a store (the key of a window or buffer): it is used no more."""
 
     device: DeviceIndex
     store: BufferKey
@@ -160,8 +159,7 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The report that command ``token`` of run ``run`` has failed; ``message`` is the driver's or the function's own
-    words."""
+    """The report that command ``token`` of run ``run`` has failed; ``message``: the driver's or function's words."""
 
     token: int
     time: float

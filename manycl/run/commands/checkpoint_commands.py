@@ -1,5 +1,4 @@
-"""Commands for the copies that a run keeps because a device may be lost (:mod:`manycl.run.recovery.checkpoints`).
-Pure."""
+"""Commands for the copies that runs keep as devices may be lost (:mod:`manycl.run.recovery.checkpoints`). Pure."""
 
 from __future__ import annotations
 
@@ -98,8 +97,7 @@ class Keeper:
                 self._checkpoints.elsewhere(key)
 
     def wrote(self, steps: Collection[int], lane: Lane) -> None:
-        """Note that steps were given to a queue, with the transfers of their results, and make a checkpoint if one is
-        due."""
+        """Note that steps were given to a queue, with the transfers of their results, and make one if due."""
         if (checkpoints := self._checkpoints) is None:
             return
         device, masks = lane[0], self._emitter.masks

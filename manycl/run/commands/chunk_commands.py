@@ -92,8 +92,7 @@ class PacketEmitter(Emitter):
         return before
 
     def _remember(self, chunks: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
-        """Store the state of pieces as it is without some chunks. ``read_on``: the transfers that still read what they
-        are to write."""
+        """Store the state of pieces as it is without some chunks. ``read_on``: transfers that read what they write."""
         masks, made, writers, tasks = self.masks, self._made, self._writers, self._graph.nodes
         found = self._without[chunks[0]] = []
         for chunk in chunks:

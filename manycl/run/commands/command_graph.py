@@ -110,8 +110,7 @@ class CommandGraph:
 
 
 class KernelEnds:
-    """The kernels of a command graph that are known to have ended: each reported one, and those before it in its
-    queue."""
+    """The kernels of a command graph that are known to have ended: reported ones, and those before in their queues."""
 
     def __init__(self, script: CommandGraph) -> None:
         self._script = script

@@ -178,8 +178,7 @@ class Emitter(Copies):
                 self._keeper.wrote(nodes, lane)
 
     def _missing(self, nodes: Iterable[int], memory: int) -> Collection[BufferKey]:
-        """Return the buffers that nodes need and that are not in a memory, or only become valid there by a command of
-        the run."""
+        """Return the buffers that nodes need and that are not in a memory, or become so by a command of the run."""
         bit, tasks = 1 << memory, self._graph.nodes
         found: dict[BufferKey, None] = {}
         masks, valid, needs = self.masks, self._valid, self._needs
@@ -300,8 +299,7 @@ class Emitter(Copies):
         self._comes_after(key, memory, waits)
 
     def _is_due(self, before: Iterable[int], lane: Lane) -> bool:
-        """Return whether what depends on some nodes can be enqueued at the start, as far as other devices are
-        concerned."""
+        """Return whether what depends on some nodes can be enqueued at the start, for all other devices."""
         for p in before:
             at = self._lane[p]
             if at is None or at[0] != lane[0]:
@@ -314,8 +312,7 @@ class Emitter(Copies):
         return last is not None and last in self.held
 
     def _approach(self, key: BufferKey, target: int, queue: int) -> int:
-        """Move a buffer to the memory before ``target`` on its route, or to ``target`` if that is a host's. Return that
-        memory."""
+        """Move a buffer to the memory before ``target`` on its route, or to a host's ``target``. Return that memory."""
         routes, mask, made = self._routes, self._mask(key), self._made.get(key, {})
         maker = next((memory for memory, token in made.items() if token < len(self._lane)), HOST)
         way = self._ways.get((mask, maker, target))

@@ -60,11 +60,8 @@ class Dependences:
 class Copies:
     """The books of where buffers are, and the emitter of transfers. ``masks``: where each buffer is valid after the
     commands so far, as bits of places: memories, and where room is short also windows. ``made[key][place]``: the
-    command whose end makes it so, where that is one of the run's.
-
-    A command is *held* if it waits for a report, or comes after a held one: in its queue, or by what it waits for on
-    its device. All others are enqueued at once.
-    """
+    command whose end makes it so, where that is one of the run's. A command is *held* if it waits for a report, or
+    comes after a held one: in its queue, or by what it waits for on its device. All others are enqueued at once."""
 
     def __init__(self, subject: Subject) -> None:
         machine, graph = subject.problem.machine, subject.lowered.graph
@@ -255,8 +252,7 @@ class Copies:
         is_told: bool = False,
     ) -> int:
         """Emit a transfer from the host's memory (or ``source``), once the buffer is there, to a place of a device.
-        Return its token. ``behind``: commands that must have been enqueued before; ``is_told``: its end is reported in
-        any case."""
+        Return its token. ``behind``: commands that must have been enqueued before; ``is_told``: its end is reported."""
         index, maker = len(self.commands), self._made.get(key, {}).get(source)
         heard = {maker} if maker is not None else set()
         tells = self.told_by(maker) if maker is not None else None

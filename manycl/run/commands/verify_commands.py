@@ -135,8 +135,7 @@ class _Judge:
                     yield memory, key, True
 
     def races(self) -> None:
-        """Raise an error for two commands that touch the same bytes in no certain order, except for ranges that write
-        together."""
+        """Raise an error for two commands that touch bytes in no certain order, but of ranges that write together."""
         seen: dict[tuple[int, BufferKey], list[_Access]] = {}
         for i in range(len(self._commands)):
             for memory, key, writes in self._touches(i):
@@ -197,8 +196,7 @@ class _Judge:
     def _step(
         self, command: Run | HostCall, node: int, version: dict[BufferKey, int], held: dict[tuple[int, BufferKey], int]
     ) -> None:
-        """Check that a node finds what it reads, and what it may leave unchanged, unless that was undefined from the
-        start."""
+        """Check that a node finds what it reads, and what it may leave unchanged, unless never defined."""
         memory = self._memory[command.device] if isinstance(command, Run) else HOST
         task = self._nodes[node]
         if isinstance(task, HostTask) != isinstance(command, HostCall):

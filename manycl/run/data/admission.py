@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 def make_room(devices: DeviceSet, data: SessionData, lowered: Lowered, state: Playback) -> None:
     """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
-
     From a device that cannot hold all of the run in any case, every buffer is evicted that the run does not find valid
     there: the run keeps track of the rest itself. ``state.full`` gets the devices that may have too little room. Raises
-    RunError where the run's own buffers do not fit.
-    """
+    RunError where the run's own buffers do not fit."""
     memory = devices.backend.memory
     for limited in state.limited:
         for key in memory.allocated(limited).keys() - state.held(limited):
@@ -67,8 +65,7 @@ def _evict_pieces(devices: DeviceSet, data: SessionData, lowered: Lowered, key: 
 
 
 def _used(lowered: Lowered, device: DeviceIndex) -> set[BufferKey]:
-    """Return the buffers that a run's launches use on a device; those of all launches where devices are chosen during
-    the run."""
+    """Return the buffers that a run's launches use on a device; all where devices are chosen in the run."""
     nodes = lowered.graph.nodes
     plan = lowered.plan
     mine = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]

@@ -106,8 +106,7 @@ class Buffers:
 
     def host(self, key: BufferKey, low: int = 0, nbytes: int | None = None) -> Bytes:
         """Return ``nbytes`` bytes (None: all) of the host's copy from ``low`` on, brought up to date, for reading. No
-        other bytes are transferred. Of a part they are to be read before anything runs. Undefined contents stay as they
-        lie in memory."""
+        other bytes are transferred. Of a part they are to be read before anything runs. Undefined contents stay."""
         self.devices.check_open()
         return self._host(key, low, nbytes)
 
@@ -173,8 +172,7 @@ class Buffers:
             directory.gathered(key)
 
     def _fetch(self, key: BufferKey, parts: Sequence[ValidRegion], result: End | None = None) -> None:
-        """Copy regions of a buffer (NOTHING: all of it), each from one of its memories, to the host's copy or to a
-        result."""
+        """Copy regions of a buffer (NOTHING: all of it), each from a memory, to the host's copy or a result."""
         began = perf_counter()
         try:
             found = [((mask & -mask).bit_length() - 1, region) for region, mask in parts]

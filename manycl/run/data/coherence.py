@@ -36,8 +36,7 @@ Lies = dict[tuple[BufferKey, tuple[int, ...]], tuple[tuple[Region, ...], list[in
 def lie_in(
     parts: tuple[ValidRegion, ...], buffer: BufferKey, members: Mapping[BufferKey, Region], lies: Lies
 ) -> list[int] | None:
-    """Return in which part of a buffer each of its pieces lies, as indices; None if a piece lies in several. ``lies``
-    caches it."""
+    """Return in which part of a buffer each of its pieces lies, as indices; None if one lies in several (cached)."""
     regions, masks = zip(*parts, strict=True)
     known = lies.get((buffer, masks))
     found = known[1] if known is not None and known[0] == regions else holders(list(members.values()), regions)
@@ -53,14 +52,11 @@ def places(mask: int) -> frozenset[int]:
 
 
 class Directory:
-    """The coherence directory of a session or a run.
-
-    ``valid[key]`` is a bit mask over memories (bit m: valid in memory m) of a buffer or a piece. Without an entry,
-    contents are undefined, or ``parts[key]`` has masks part by part (two or more parts, which are all of the buffer).
-    Of a ``lost`` buffer, whose contents a failed run or a lost device left unknown, these masks say nothing of bytes
-    that have not been written since. ``name``: what errors call a buffer. ``unchanged``: by buffer,
-    what has its contents, as nothing has written it since.
-    """
+    """The coherence directory of a session or a run. ``valid[key]`` is a bit mask over memories (bit m: valid in memory
+    m) of a buffer or a piece. Without an entry, contents are undefined, or ``parts[key]`` has masks part by part (two
+    or more parts, which are all of the buffer). Of a ``lost`` buffer, whose contents a failed run or a lost device left
+    unknown, these masks say nothing of bytes that have not been written since. ``name``: what errors call a buffer.
+    ``unchanged``: by buffer, what has its contents, as nothing has written it since."""
 
     __slots__ = ("_keys", "_name", "lost", "parts", "unchanged", "valid")
 
@@ -100,8 +96,7 @@ class Directory:
         self._join(key, by_mask)
 
     def define_part(self, key: BufferKey, region: Region, nbytes: int) -> None:
-        """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are
-        stale."""
+        """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies are stale."""
         self.unchanged.pop(key, None)
         whole = (ValidRegion(Region.span(0, nbytes), self.valid.pop(key, 0)),)
         by_mask = {HOST_BIT: [region]}
@@ -183,8 +178,7 @@ class Directory:
         self.lost[key] = reason, NOTHING
 
     def heal(self, key: BufferKey, region: Region, nbytes: int) -> None:
-        """Note that some bytes of a buffer of ``nbytes`` have been written, whatever the values: they are known
-        again."""
+        """Note that some bytes of a buffer of ``nbytes`` have been written: they are known again."""
         if key in self.lost:
             reason, written = self.lost[key]
             self.lost[key] = reason, written | region
@@ -219,8 +213,7 @@ class Directory:
         return bool(self.valid.get(key, 0) & HOST_BIT) and key not in self.lost
 
     def memories(self, key: BufferKey) -> frozenset[int]:
-        """Return the memories where the contents are valid, for a buffer in parts those of its largest part; empty:
-        undefined."""
+        """Return the memories where the contents are valid, of the largest part; empty: undefined."""
         parts = self.parts.get(key)
         if parts is None:
             return places(self.valid.get(key, 0))

@@ -1,8 +1,6 @@
-"""Contents of buffers, as the host has them between runs, by which steps of a run may be made.
-
-Such steps are for these contents: these are kept beside them, and compared again if anything may have written the
-buffer since (``Directory.unchanged``).
-"""
+"""Contents of buffers, as the host has them between runs, by which steps of a run may be made. Such steps are for these
+contents: these are kept beside them, and compared again if anything may have written the buffer since
+(``Directory.unchanged``)."""
 
 from __future__ import annotations
 

@@ -139,9 +139,8 @@ class PageLocks:
 
     def callers(self, data: Bytes) -> CallersMemory | None:
         """Return the pages of a caller's array, with what was moved of them so far. None for little memory, and where
-        NumPy does not free it itself: it has to be unlocked before.
-
-        While an array is known here, NumPy refuses to resize it in place."""
+        NumPy does not free it itself: it has to be unlocked before. While an array is known here, NumPy refuses to
+        resize it in place."""
         owner = data if data.base is None else data.base
         is_plain = isinstance(owner, np.ndarray) and owner.flags.owndata
         if len(data) < LARGE or not self._drivers or not is_plain:
@@ -219,12 +218,10 @@ class PageLocks:
 
 
 class Results:
-    """Host memory for large results (NumPy arrays): it is used again once nothing refers to it. Threads may share it.
-
-    A loop asks for results of the same sizes again and again. Memory used again costs no page faults, and a device
-    writes to it fast, without a copy, as it is page-locked. Measured beside an H200 for 256 MB: new memory takes 42 ms
-    to touch, and 6 then to page-lock.
-    """
+    """Host memory for large results (NumPy arrays): it is used again once nothing refers to it. Threads may share it. A
+    loop asks for results of the same sizes again and again. Memory used again costs no page faults, and a device writes
+    to it fast, without a copy, as it is page-locked. Measured beside an H200 for 256 MB: new memory takes 42 ms to
+    touch, and 6 then to page-lock."""
 
     def __init__(self, locks: PageLocks) -> None:
         self.new_bytes: HostBytes = aligned

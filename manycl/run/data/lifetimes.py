@@ -14,12 +14,9 @@ from manycl.graph.graph import BufferKey, Graph, HostTask
 
 
 class Lifetimes:
-    """The lifetimes of the pieces of one run.
-
-    ``issued(step)``: whether a step has been given to a device, for good, in an order that keeps to the graph. ``own``:
-    buffers and pieces that only this run needs. ``overwritten(step, key)``: whether a step is known to write all of a
-    piece although ``Launch.overwrites`` does not say so.
-    """
+    """The lifetimes of the pieces of one run. ``issued(step)``: whether a step has been given to a device, for good, in
+    an order that keeps to the graph. ``own``: buffers and pieces that only this run needs. ``overwritten(step, key)``:
+    whether a step is known to write all of a piece although ``Launch.overwrites`` does not say so."""
 
     def __init__(
         self,
@@ -58,8 +55,7 @@ class Lifetimes:
         return at == len(steps)
 
     def lives(self, key: BufferKey) -> bool:
-        """Return whether the present contents of a piece may be needed by a step that has not been issued, or after the
-        run."""
+        """Return whether the present contents of a piece may be needed by a step not issued, or after the run."""
         if self.over(key):
             return key not in self._own
         steps, at = self._touching[key], self._passed[key]

@@ -1,9 +1,7 @@
-"""Buffers' copies: the host's and each device's, allocated when first needed.
-
-Devices whose ``memory`` is the host's have the host copy itself: nothing is ever copied for them. When the machine has
-devices with memory of their own, host copies that are moved are pinned where they lie, so transfers run at the link's
-full rate (docs/decisions/02-devices-and-drivers.md).
-"""
+"""Buffers' copies: the host's and each device's, allocated when first needed. Devices whose ``memory`` is the host's
+have the host copy itself: nothing is ever copied for them. When the machine has devices with memory of their own, host
+copies that are moved are pinned where they lie, so transfers run at the link's full rate
+(docs/decisions/02-devices-and-drivers.md)."""
 
 from __future__ import annotations
 
@@ -68,11 +66,9 @@ class StoredBuffer:
 
 
 class Memory:
-    """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys.
-
-    Host functions and slowed devices ask for copies from threads of their own. ``guarded``: buffers that kernels see
-    lie between red zones. ``version`` counts up when a cached buffer object stops being the right one.
-    """
+    """All copies of all buffers of a session. Sizes in bytes; keys are the session's buffer keys. Host functions and
+    slowed devices ask for copies from threads of their own. ``guarded``: buffers that kernels see lie between red
+    zones. ``version`` counts up when a cached buffer object stops being the right one."""
 
     def __init__(self, machine: Machine, drivers: Sequence[Driver], guarded: bool = False) -> None:
         self._lock = Lock()  # held while `host` makes copies
@@ -200,8 +196,7 @@ class Memory:
             held.rename(source.key, target.key)
 
     def borrow(self, key: BufferKey, data: Bytes | None) -> None:
-        """Make the caller's own array the contents; it is read in place until a host copy is needed, or (None) given
-        back."""
+        """Make the caller's own array the contents; read in place until a host copy is needed; None: given back."""
         self._stored[key].borrowed = data
         self._change()
         for held in self._devices:
@@ -404,8 +399,7 @@ class Memory:
         return buffer
 
     def argument(self, value: Argument, device: DeviceIndex) -> Allocation | bytes | LocalArg:
-        """Return the value that a kernel's argument is set to on a device; a view begins at a multiple of its
-        alignment."""
+        """Return the value that a kernel's argument is set to on a device; a view is aligned."""
         if not isinstance(value, BufferArg):
             return value
         whole = self.on_device(value.key, device)
@@ -426,8 +420,7 @@ class Memory:
             self._change()
 
     def trespassed(self, device: DeviceIndex) -> Iterator[tuple[BufferKey, Trespass]]:
-        """Yield the buffers (keys) that kernels of a device see and outside of which something was written since the
-        last call."""
+        """Yield the buffers (keys) that kernels of a device see and outside of which something was written since."""
         held = self._devices[device]
         for key in list(held.buffers):
             stored = self._stored[key]

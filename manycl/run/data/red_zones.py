@@ -1,9 +1,7 @@
-"""Red zones: a pattern before and after every buffer that kernels see, compared after each kernel (MANYCL_DEBUG=5).
-
-A kernel that writes up to :data:`PAGE` bytes outside of a buffer changes the pattern instead of other data, and is
-named. Kernels run one at a time then, so it is that kernel. Reads outside of a buffer, and writes further away, are not
-seen.
-"""
+"""Red zones: a pattern before and after every buffer that kernels see, compared after each kernel (MANYCL_DEBUG=5). A
+kernel that writes up to :data:`PAGE` bytes outside of a buffer changes the pattern instead of other data, and is named.
+Kernels run one at a time then, so it is that kernel. Reads outside of a buffer, and writes further away, are not
+seen."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Ask a policy for its plan or choice, so that no defect of a planner stops a run that one device could do.
-
-Where a policy of manycl's own fails to plan, the graph runs in order on the best device; where a dynamic one fails to
-choose, the kernel goes to a device with room. The reason is logged. An error of a user's own policy is raised.
-"""
+"""Ask a policy for its plan or choice, so that no defect of a planner stops a run that one device could do. Where a
+policy of manycl's own fails to plan, the graph runs in order on the best device; where a dynamic one fails to choose,
+the kernel goes to a device with room. The reason is logged. An error of a user's own policy is raised."""
 
 from __future__ import annotations
 
@@ -153,8 +151,7 @@ def careful(policy: Policy) -> Policy:
 
 
 def plain(problem: Problem, reason: str) -> Plan:
-    """Return a plan of whole kernels in order on the best device. Raises PolicyError where a kernel can run nowhere as
-    a whole."""
+    """Return a plan of whole kernels in order on the best device. Raises PolicyError where one can run nowhere so."""
     asked = replace(problem, options={}, foresee=None, rival=False)
     try:
         plan = InOrder().plan(asked)
@@ -167,8 +164,7 @@ def plain(problem: Problem, reason: str) -> Plan:
 
 
 def _plainest(problem: Problem) -> Plan:
-    """Return a plan with each kernel on the device that may run most kernels, or else on the first of its allowed
-    devices."""
+    """Return a plan with each kernel on the device that may run most kernels, or on its first allowed one."""
     allowed = [problem.allowed(n) for n in range(len(problem.graph))]
     best = max(problem.machine.indices, key=lambda d: sum(d in places for places in allowed))
     return problem.all_on(best, "in_order")

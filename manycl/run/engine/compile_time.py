@@ -1,9 +1,7 @@
-"""Compile phases: intervals in which devices did nothing but compile. They are not part of the run.
-
-Some drivers (PoCL) compile a kernel when it is first launched with a work-group size, after time has started. A launch
-that was enqueued then, and is the first of its kind on its device, *waits*. Where nothing ran anywhere meanwhile, it
-waited for the compiler. Such intervals are taken out of the trace, and later events move forward.
-"""
+"""Compile phases: intervals in which devices did nothing but compile. They are not part of the run. Some drivers (PoCL)
+compile a kernel when it is first launched with a work-group size, after time has started. A launch that was enqueued
+then, and is the first of its kind on its device, *waits*. Where nothing ran anywhere meanwhile, it waited for the
+compiler. Such intervals are taken out of the trace, and later events move forward."""
 
 from __future__ import annotations
 

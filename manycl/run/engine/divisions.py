@@ -67,8 +67,7 @@ def _divisions(problem: Problem, plan: Plan, gain: _Gain) -> Iterator[dict[str, 
 
 
 class _Gain:
-    """The ratio by which divided runs are faster than whole ones, in ``words``, and the ``seconds`` of both, where
-    known."""
+    """The ratio by which divided runs are faster than whole ones, in ``words``, and ``seconds`` of both, if known."""
 
     def __init__(self, plan: Plan, measured: MeasuredGraph, kept: Plan) -> None:
         self.compared, self.run = plan.details.get(COMPARED) or kept.details.get(COMPARED, {}), measured.eager

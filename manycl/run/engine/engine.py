@@ -1,5 +1,4 @@
-"""The one loop that acts: reports of the back end go to the playback of a command graph, and its commands go to the
-back end."""
+"""The one loop that acts: reports of the back end go to the playback of a command graph, its commands back."""
 
 from __future__ import annotations
 
@@ -191,8 +190,7 @@ class _Play:
         self._is_open = True  # whether the directory is open for the present steps
 
     def closed(self, directory: Directory) -> Result:
-        """Return the result. Whatever happens, the directory describes buffers again afterwards, not pieces of
-        steps."""
+        """Return the result. In any case the directory describes buffers again, not pieces of steps."""
         try:
             return self.result()
         finally:
@@ -298,8 +296,7 @@ class _Play:
         return self._rest is not None and self._playback.is_fixed
 
     def _lag(self) -> StragglerDetection | None:
-        """Return the detection of devices that have become slower, where the rest of the run could be planned anew for
-        it."""
+        """Return the detection of devices that have become slower, if the rest could be planned anew for it."""
         if self._watch is None or not self._may_replan:
             return None
         is_strict = flags.deterministic() if self._subject.problem.repeated else flags.strict()
@@ -307,8 +304,7 @@ class _Play:
         return lag if lag.is_possible else None
 
     def _lags(self, lag: StragglerDetection, reports: Sequence[Report]) -> bool:
-        """Return whether the run is stopped because its own kernels show that a device has become slower, or faster
-        again."""
+        """Return whether the run is stopped because its own kernels show that a device is slower, or faster again."""
         playback, watch = self._playback, self._watch
         if playback.finished or watch is None or not (found := lag.heard(reports)):
             return False

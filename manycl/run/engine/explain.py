@@ -1,6 +1,5 @@
 """Explanation of why an instruction of a run ran where and when it did: what the plan said, what it waited for, which
-of these ended last, and what waited for it. Read from the command graph that was played and from what the devices
-recorded."""
+of these ended last, and what waited for it. Read from the graph played and from what the devices recorded."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def causes(script: CommandGraph, token: int) -> list[Cause]:
 
 
 def node_of(graph: Graph, node: int | str) -> int:
-    """Return the number of a node, given that number or a name that no other node has. Raises ManyclError if there is
-    none."""
+    """Return the number of a node, given that number or a name that no other node has. Raises ManyclError if none."""
     if isinstance(node, str):
         named = [i for i, task in enumerate(graph.nodes) if task.name == node]
         if len(named) != 1:

@@ -1,8 +1,6 @@
-"""Observers of a run: liveness, progress, the output of MANYCL_DEBUG, and others.
-
-The engine calls each of them with what it gives to the devices and what these report, in that order and from its own
-thread. They only listen: a run does the same with and without them.
-"""
+"""Observers of a run: liveness, progress, the output of MANYCL_DEBUG, and others. The engine calls each of them with
+what it gives to the devices and what these report, in that order and from its own thread. They only listen: a run does
+the same with and without them."""
 
 from __future__ import annotations
 

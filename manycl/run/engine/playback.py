@@ -1,8 +1,6 @@
-"""Playback of a command graph: reports in, commands out. Pure.
-
-The directory is brought up to date when all is complete. Where a run does not get there, what is known to be complete
-counts, and the contents of whatever else it has begun to write are unknown.
-"""
+"""Playback of a command graph: reports in, commands out. Pure. The directory is brought up to date when all is
+complete. Where a run does not get there, what is known to be complete counts, and the contents of whatever else it has
+begun to write are unknown."""
 
 from __future__ import annotations
 
@@ -124,8 +122,7 @@ class Playback:
 
     @property
     def stolen(self) -> Mapping[str, float]:
-        """The part of each kernel's work-groups, by its name, that have run elsewhere than planned, where shares could
-        move."""
+        """The part of each kernel's work-groups, by name, that ran elsewhere than planned, where shares could move."""
         return {}
 
     def settled(self, plan: Plan | None) -> Plan | None:
@@ -245,8 +242,7 @@ class Playback:
         return out
 
     def fail(self, failure: Failed) -> None:
-        """Note a launch or transfer that is found to have failed after all was over: later reports cannot be
-        trusted."""
+        """Note a launch or transfer that is found to have failed after all was over: no report is trusted."""
         self.script = self.written()
         self.failed = failure
         self._heard = [t for t in self._heard if self.script.index[t] < self.script.index[failure.token]]
@@ -291,8 +287,7 @@ class Playback:
         return history
 
     def lose(self, reason: str) -> None:
-        """Record in the directory, for a run that has not come to its end, where known contents are and which are
-        unknown."""
+        """Record in the directory, for a run that has not come to its end, where contents are, or unknown."""
         self.script = self.written()
         self._is_over = True
         failures = [self.failed] if self.failed is not None else []

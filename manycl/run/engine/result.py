@@ -42,10 +42,8 @@ class Measured(NamedTuple):
 @dataclass(frozen=True)
 class Result:
     """A finished run. ``seconds``: from the first command to the last completion, compiling by drivers included.
-
     ``record`` knows *steps*: in a plan with ranges, each range and each merge is one (``lowered.steps``, by the tokens
-    of the record). :meth:`measured` returns how long each of them took.
-    """
+    of the record). :meth:`measured` returns how long each of them took."""
 
     graph: Graph
     machine: Machine
@@ -84,8 +82,7 @@ class Result:
         return Subject(script.problem, script.lowered, playback.directory.valid) if is_usual else None
 
     def story(self, node: int | str) -> str:
-        """Return why a node of the graph (its number, or a name that no other node has) ran where and when it did, in
-        lines."""
+        """Return why a node of the graph (its number, or a name of its own) ran where and when it did, in lines."""
         from manycl.run.engine.explain import Stories, node_of  # seldom needed
 
         return Stories(self).of_node(node_of(self.graph, node))

@@ -41,8 +41,7 @@ Batches = Sequence[tuple[TimedRecord, int, Collection[int]]]
 
 
 def merged_events(batches: Batches) -> list[Event]:
-    """Return the events of batches, in seconds since the first of them began, with the numbers that their steps have in
-    the whole."""
+    """Return the events of batches, in seconds since the first one began, with their steps' numbers in the whole."""
     return [
         later(event, record.begin - batches[0][0].begin, first)
         for record, first, void in batches

@@ -96,8 +96,7 @@ def begin_rest(
 ) -> Begun:
     """Plan the nodes that are left of a run, a graph of their own, with the policy that planned the run and for the
     devices that are there now, and return the run of them. ``follows``: a plan of them that is followed instead. What
-    only devices that have left can run, runs there, unless they are lost. Raises an error where no device can run a
-    node."""
+    only devices that have left can run, runs there, unless they are lost. Raises where no device can."""
     assert setup.rest is not None
     problem, setup = replace(setup.rest(graph), away=watch.away), setup._replace(trial=FIRST)
     if watch.found:

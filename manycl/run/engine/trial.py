@@ -1,9 +1,7 @@
 """Trials: a run that tries a plan gives it up on its way where a plan that the graph has run by before is faster. Pure.
-
 Before a plan has run, it is only predicted that it is fast. A run by it is compared with the fastest run so far while
 it goes on: by the part of the planned work that its kernels have done, and the seconds that this took. What has not
-begun then follows the other plan.
-"""
+begun then follows the other plan."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ class Fallback(NamedTuple):
 
 class Trial(NamedTuple):
     """A run that a policy plans for a graph which may have run before. ``fallback``: the fastest plan so far (None:
-    none); ``rival``: as in :class:`manycl.plan.problem.Problem`; ``ahead``: the policy's plan, if it was made before
-    the run."""
+    none); ``rival``: as in :class:`manycl.plan.problem.Problem`; ``ahead``: the policy's plan, if made before."""
 
     fallback: Fallback | None = None
     rival: bool = False

@@ -75,8 +75,7 @@ class Builder:
                     yield launch.versions[step.version], a.device, fault
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
-        """Build each step's kernel for its device, of a plan with steps; else all kernels for all devices that are
-        used."""
+        """Build each step's kernel for its device, of a plan with steps; else all for all used devices."""
         graph, devices = lowered.graph, tuple(DeviceIndex(d) for d, n in enumerate(queues) if n)
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
             return

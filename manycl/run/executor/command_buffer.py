@@ -1,10 +1,7 @@
 """A command buffer: a command graph without transfers as the recorded commands of its devices
 (:class:`manycl.drivers.driver.CommandRecorder`), which are played again. A prepared graph is left with such a command
-graph when all data are where they are used.
-
-Playing it costs little more than the drivers' own calls: NVIDIA 4.6 us, PoCL 2 us per launch; native devices 0.6 us a
-tiny kernel, its run included (measured on two cores).
-"""
+graph when all data are where they are used. Playing it costs little more than the drivers' own calls: NVIDIA 4.6 us,
+PoCL 2 us per launch; native devices 0.6 us a tiny kernel, its run included (measured on two cores)."""
 
 from __future__ import annotations
 
@@ -27,17 +24,7 @@ from manycl.drivers.driver import (
     RecordedLaunch,
 )
 from manycl.drivers.recorded_calls import RecordedCalls
-from manycl.graph.graph import (
-    BufferArg,
-    BufferKey,
-    CopyTask,
-    DeviceTask,
-    Graph,
-    HostTask,
-    Launch,
-    LocalArg,
-    Version,
-)
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, Graph, HostTask, Launch, LocalArg, Version
 from manycl.graph.versions.sequence import is_sequence
 from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
@@ -75,11 +62,9 @@ class DeviceCommands(NamedTuple):
 
 class CommandBuffer(NamedTuple):
     """The recorded commands of a command graph, for its buffers or for others: ``bound`` before it is played.
-
     ``kernels``: the kernels whose arguments it sets; ``versions``: the version that runs, for nodes with several
     versions of their kernel. ``bounded``: its kernels end after the same work each time with the same scalars;
-    ``steady``: with any scalars.
-    """
+    ``steady``: with any scalars."""
 
     devices: Sequence[DeviceCommands]
     kernels: Sequence[KernelObject]
@@ -98,11 +83,7 @@ class CommandBuffer(NamedTuple):
 
 
 def _values(
-    executor: Executor,
-    device: DeviceIndex,
-    slots: Sequence[_Slot],
-    graph: Graph,
-    keys: Mapping[BufferKey, BufferKey],
+    executor: Executor, device: DeviceIndex, slots: Sequence[_Slot], graph: Graph, keys: Mapping[BufferKey, BufferKey]
 ) -> list[Allocation | bytes | LocalArg]:
     """Return the binding table of a device, for a graph's scalars and on buffers ``keys[b]`` instead of b."""
     memory, values = executor.memory, list[Allocation | bytes | LocalArg]()
@@ -220,8 +201,7 @@ def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
 
 def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
     """Enqueue everything, as nothing is under way, and wait; return the seconds and the record (with its failure, if a
-    launch failed).
-    ``at_once``: the run is known to end so soon that Ctrl-C may wait for it."""
+    launch failed). ``at_once``: the run is known to end so soon that Ctrl-C may wait for it."""
     given: list[tuple[DeviceCommands, list[Event]]] = []
     ends: list[Awaited] = []
     graph = script.lowered.graph
@@ -261,9 +241,7 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
     return seconds, result
 
 
-def _kernels(
-    given: Sequence[tuple[DeviceCommands, list[Event]]],
-) -> list[tuple[int, DeviceIndex, int, Event]]:
+def _kernels(given: Sequence[tuple[DeviceCommands, list[Event]]]) -> list[tuple[int, DeviceIndex, int, Event]]:
     """Return node, device, queue and event of what was enqueued, which may be a part."""
     found: list[tuple[int, DeviceIndex, int, Event]] = []
     for of, events in given:

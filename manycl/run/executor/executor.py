@@ -1,9 +1,7 @@
-"""The back end of real devices: an executor over drivers of any kinds, with several in-order queues a device.
-
-The engine's thread enqueues everything, and polls the events of devices with cores of their own (``RunState.inbox``).
-Each queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that have to be reported; all
-other order is kept by the queues and by the events that commands wait for.
-"""
+"""The back end of real devices: an executor over drivers of any kinds, with several in-order queues a device. The
+engine's thread enqueues everything, and polls the events of devices with cores of their own (``RunState.inbox``). Each
+queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that have to be reported; all other
+order is kept by the queues and by the events that commands wait for."""
 
 from __future__ import annotations
 
@@ -55,11 +53,9 @@ _MEMORY = attrgetter("memory")
 
 
 class Executor:
-    """A back end that runs commands on real devices. One run at a time; the session's memory and programs outlive it.
-
-    A run that is interrupted is waited for, and left only when Ctrl-C is pressed again: then the next one (or
-    ``settle``) waits for it before it touches anything.
-    """
+    """A back end that runs commands on real devices. One run at a time; the session's memory and programs outlive it. A
+    run that is interrupted is waited for, and left only when Ctrl-C is pressed again: then the next one (or ``settle``)
+    waits for it before it touches anything."""
 
     def __init__(self, machine: Machine, opened: Sequence[OpenDevice], profile: bool = True) -> None:
         be_prompt()  # the first run need not ask for it
@@ -134,8 +130,7 @@ class Executor:
         return run
 
     def underway(self, graph: Graph, timed: Collection[DeviceIndex], began: float | None = None) -> RunState:
-        """Return the state of a new run, which the caller takes care of until it is ``adopted``. ``began``: None for
-        now."""
+        """Return the state of a new run, which the caller cares for until it is ``adopted``. ``began``: None: now."""
         if not thread.is_prompt:
             be_prompt()
         self.runs += 1
@@ -310,12 +305,7 @@ class Executor:
         return run.record
 
     def move(
-        self,
-        key: BufferKey,
-        parts: Sequence[tuple[int, Region]],
-        result: End | None = None,
-        *,
-        sends: bool = False,
+        self, key: BufferKey, parts: Sequence[tuple[int, Region]], result: End | None = None, *, sends: bool = False
     ) -> None:
         """Copy parts of a buffer as :func:`manycl.run.executor.transfers.move` does, outside a run."""
         if not self._is_over:

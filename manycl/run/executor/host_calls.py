@@ -1,5 +1,4 @@
-"""Host functions, called one after another: by a thread of their own, or by the engine's thread while no other report
-can come."""
+"""Host functions, called one after another: by an own thread, or the engine's while no other report can come."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ class HostCalls:
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
 
     def call(self, run: RunState, token: int, alone: bool) -> None:
-        """Call a host function. ``alone``: no other report can come before it returns, so the engine's own thread calls
-        it."""
+        """Call a host function. ``alone``: no other report can come before it returns, so the engine's thread does."""
         self.is_used = True
         if alone:
             self._caller = threading.get_ident()

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from manycl.analysis.facts import ProgramFacts
-from manycl.analysis.reading.included import included
+from manycl.analysis.reading.options import included
 from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError, Program, Source
 from manycl.errors import Diagnostic, SourceError, anew
 from manycl.graph.graph import Launch, LocalArg, Version
@@ -27,8 +27,7 @@ from manycl.utilities.logs import logger
 log = logger(__name__)
 
 PROGRAMS_KEPT = 1024
-"""Programs that are cached for each device, which take up to a megabyte; a graph with more is built again whenever it
-runs."""
+"""Programs that are cached for each device, which take up to a megabyte; graphs with more are built in each run."""
 
 
 def _source(program: ProgramFacts) -> Source:
@@ -45,12 +44,10 @@ def _key(program: ProgramFacts) -> tuple[Source, object]:
 
 
 class KernelObject:
-    """A kernel of one device, and the values of its arguments.
-
-    One object serves all launches: only one thread sets arguments, and a launch takes them as they are when it is
-    enqueued. ``held[i]`` is the value of argument i, or None; a value that is set already is not set again.
-    ``launched``: the kinds of launches so far, as drivers compile for each kind.
-    """
+    """A kernel of one device, and the values of its arguments. One object serves all launches: only one thread sets
+    arguments, and a launch takes them as they are when it is enqueued. ``held[i]`` is the value of argument i, or None;
+    a value that is set already is not set again. ``launched``: the kinds of launches so far, as drivers compile for
+    each kind."""
 
     __slots__ = ("held", "kernel", "launched", "set")
 
@@ -122,8 +119,7 @@ class Programs:
         self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(MANY) for _ in drivers]
         self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(MANY) for _ in drivers]
         self.prefer: Callable[[Launch, DeviceIndex], int | None] = lambda launch, device: None
-        """The version (index) of a launch that a device shall run if it can, as a function (-1: the device's own
-        preference)."""
+        """The version (index) of a launch that a device shall run if it can, as a function (-1: the device's)."""
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
         """Change to other devices; ``before``: the former index of each. Only when no run is under way."""
@@ -196,11 +192,8 @@ class Programs:
 
     def version(self, launch: Launch, device: DeviceIndex) -> Version:
         """Return the version of a launch that a device runs: the one that ``prefer`` names, else the first one in order
-        of preference that it can run.
-
-        Versions before it, which do not build there or whose work-groups are too large, are warned about, once. Raises
-        SourceError where no version can run.
-        """
+        of preference that it can run. Versions before it, which do not build there or whose work-groups are too large,
+        are warned about, once. Raises SourceError where no version can run."""
         versions, first = launch.versions, self.prefer(launch, device)
         key = (first, *((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions))
         found = self._chosen[device].get(key)

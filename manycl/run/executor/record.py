@@ -1,5 +1,4 @@
-"""The record of a run on real devices: its events, whose times are read from the drivers' clocks when they are asked
-for."""
+"""The record of a run on real devices: its events, whose times are read from the drivers' clocks when asked for."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Transferred(NamedTuple):
 
 
 Kind = tuple[DeviceIndex, bool]
-"""The kind of a command: its device, and whether it is a transfer. Commands of one kind take the enqueueing thread
-equally long."""
+"""The kind of a command: its device, and whether it is a transfer. Those of one kind take equally long to enqueue."""
 
 NO_KIND = sys.maxsize
 """The mark of host functions, in place of a device."""
@@ -108,8 +106,7 @@ class RunRecord:
 
     def find_failure(self) -> None:
         """Find the failure, by every launch's final status, also of launches that were not waited for. Of several
-        failures, that of the node that comes first in the graph counts: all nodes that may depend on it come after
-        it."""
+        failures, that of the node that comes first in the graph counts: what may depend on it comes after."""
         found: dict[DeviceIndex, list[Event]] = {}
         for _, device, _, event in self.kernels:
             found.setdefault(device, []).append(event)

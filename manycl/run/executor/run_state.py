@@ -95,8 +95,7 @@ _INTERRUPTIBLE, _WATCHED = attrgetter("is_interruptible"), attrgetter("watched")
 
 
 class RunState:
-    """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up; nothing more is
-    enqueued."""
+    """The run ``number`` of a back end. ``stopping``: something failed, or the run is given up; no more is enqueued."""
 
     def __init__(
         self,
@@ -126,8 +125,7 @@ class RunState:
         self.waits = count(-1, -1)
         """Tokens of waits for events that are no command's report."""
         self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
-        """A function that returns names, devices, queues and events of the run's launches, where the record does not
-        have them yet."""
+        """A function that returns names, devices, queues and events of the run's launches, until its record does."""
         self.record = RunRecord(graph, machine, [*map(_DRIVER, lanes)], self.began, profiled=profiled)
 
     def complete(self, token: int) -> None:
@@ -135,8 +133,7 @@ class RunState:
         self.inbox.put(Done(token, self.now(), self.number))
 
     def fail(self, token: int, error: object) -> None:
-        """Report that a command failed. Nothing more is enqueued, and no later command may report that all before it is
-        complete."""
+        """Report that a command failed. Nothing more is enqueued, and none may report all before it complete."""
         self.stopping = True
         if isinstance(error, DeviceLost) and token not in self.events:  # (a flush may fail after it has begun)
             self._refused.add(token)
@@ -193,8 +190,7 @@ class RunState:
         return not self.lanes[device].is_lost or self.lanes[device].driver.tells_when_lost
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
-        """Return what Backend.is_cut_off returns: the driver tells of commands of the lost device, and nothing had
-        failed before."""
+        """As Backend.is_cut_off: the driver tells of the lost device's commands, and nothing had failed before."""
         driver = self.lanes[device].driver
         mine = [event for _, d, _, event in self.record.kernels if d == device]
         mine += [event for moved in self.record.transfers if moved.device == device for event in moved.events]
@@ -284,8 +280,7 @@ class Awaited(NamedTuple):
 
 def wait_for_all(run: RunState, ends: Sequence[Awaited], at_once: bool = False) -> Failed | None:
     """Wait until some events are complete, or one has failed; return the failure. ``at_once``: they end so soon that
-    Ctrl-C may wait for them. Waiting in a thread lets Ctrl-C in, but learns of the end 30 us later (two cores,
-    PoCL)."""
+    Ctrl-C may wait for them. Waiting in a thread lets Ctrl-C in, but learns of the end 30 us later (PoCL)."""
     lanes = [*map(run.lanes.__getitem__, map(_DEVICE, ends))]
     are_interruptible = all(map(_INTERRUPTIBLE, lanes))
     if at_once and not are_interruptible and not any(map(_WATCHED, lanes)):

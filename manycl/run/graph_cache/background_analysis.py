@@ -1,9 +1,7 @@
 """Background analysis: how the launches of repeated graphs may be split is analysed while devices compute, and plans of
-long graphs are made.
-
-The analysis takes some 0.1 s a kernel, for which no run of a loop should wait. It begins with the first run that takes
-so long that dividing may gain anything. Then plans that divide are tried (:mod:`manycl.run.graph_cache.graph_cache`).
-"""
+long graphs are made. The analysis takes some 0.1 s a kernel, for which no run of a loop should wait. It begins with the
+first run that takes so long that dividing may gain anything. Then plans that divide are tried
+(:mod:`manycl.run.graph_cache.graph_cache`)."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ class BackgroundAnalysis:
             return foresee(plan, *of) if foresee is not None else plan
 
         asked = replace(
-            problem,
-            estimates=_Asking(problem.estimates, self._ask),
-            foresee=foreseen if foresee is not None else None,
+            problem, estimates=_Asking(problem.estimates, self._ask), foresee=foreseen if foresee is not None else None
         )
 
         def work() -> None:
@@ -170,8 +166,7 @@ class BackgroundAnalysis:
         self._worker.submit(work_in_turns)
 
     def close(self) -> None:
-        """Let the thread end soon: nobody wants what it has begun, and other sessions' threads would share Python's
-        lock with it."""
+        """Let the thread end soon: nobody wants what it has begun, and others would share Python's lock with it."""
         self._is_closed = True
         if self._worker is not None:
             self._worker.release()

@@ -1,9 +1,6 @@
 """A cached graph runs again and again: it is planned a few times, then the plan that ran fastest is kept, and its
-commands are played.
-
-A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recognises are others
-(:mod:`manycl.run.graph_cache.recurring_graph`).
-"""
+commands are played. A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recognises are others
+(:mod:`manycl.run.graph_cache.recurring_graph`)."""
 
 from __future__ import annotations
 
@@ -42,10 +39,8 @@ class CachedGraph:
     """A graph that runs repeatedly. ``plan`` is the one that ran fastest so far; one that was given is kept at once.
     Where there are several memories, and so more is learned, the policy is asked again later
     (``run/graph_cache/autotuner.py``). A policy that learns (``adaptive``) gets the times of every run, and is asked
-    again when it would plan otherwise.
-
-    The kept plan's command graphs are kept, and played again without deciding anything.
-    """
+    again when it would plan otherwise. The kept plan's command graphs are kept, and played again without deciding
+    anything."""
 
     def __init__(
         self,

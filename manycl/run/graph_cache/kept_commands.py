@@ -67,12 +67,7 @@ class KeptCommands:
     devices when it was made, as it is for no others. ``lasting``: its buffers exist as long as it does."""
 
     def __init__(
-        self,
-        script: CommandGraph,
-        of: Signature,
-        devices: int,
-        lasting: bool,
-        recording: _Recording | None = None,
+        self, script: CommandGraph, of: Signature, devices: int, lasting: bool, recording: _Recording | None = None
     ) -> None:
         self.script, self.plan, self.of = script, script.plan, of
         self._devices, self._is_lasting = devices, lasting

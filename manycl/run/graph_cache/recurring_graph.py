@@ -83,8 +83,7 @@ class RecurringGraph(CachedGraph):
         return self.runs
 
     def is_awaited(self, machine: Machine) -> bool:
-        """Return whether its last run took so long that other processes, which ask for one of the devices, would have
-        to wait."""
+        """Return whether its last run took so long that other processes that ask for a device would have to wait."""
         return any(is_long(device, self.latest) for device in machine.devices)
 
     def with_results(self, batch: Batch, of: Signature, wanted: Callable[[], Iterable[BufferKey]] = tuple) -> Batch:

@@ -10,12 +10,10 @@ from manycl.trace import Trace
 
 
 def waiting(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, float]]:
-    """Yield (node, device index, seconds) for every kernel before which its device waited for data.
-
-    A wait begins when the previous kernels have ended on all devices. It lasts while data come to the device's memory,
-    or to the host's, which they pass on their way from device to device. Transfers to other places, or while the device
-    computes, do not count.
-    """
+    """Yield (node, device index, seconds) for every kernel before which its device waited for data. A wait begins when
+    the previous kernels have ended on all devices. It lasts while data come to the device's memory, or to the host's,
+    which they pass on their way from device to device. Transfers to other places, or while the device computes, do not
+    count."""
     kernels = sorted(trace.kernels(), key=lambda e: e.start)
     ended = sorted(kernels, key=lambda e: e.end)
     ends = [e.end for e in ended]

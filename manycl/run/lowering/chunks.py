@@ -29,8 +29,7 @@ MOST = 48
 CELLS = 2.0
 """Chunks for each of the packets that a share is to run in, where other processes may demand its device."""
 FINEST = 300
-"""The smallest part of a launch that a chunk is (1 / FINEST), as long as all of the launch counts: a part of a percent
-decides nothing."""
+"""The smallest part of a launch that a chunk is (1 / FINEST), while all of the launch counts: less decides nothing."""
 FINEST_DEMANDED = 1024
 """The smallest part of a launch that a chunk is (1 / FINEST_DEMANDED) where other processes may demand its device:
 chunks are as short as packets are to be there."""

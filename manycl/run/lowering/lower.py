@@ -90,8 +90,7 @@ def lower(
 
 
 def _is_split(problem: Problem, plan: Plan) -> bool:
-    """Return whether a plan divides launches. Raises PolicyError where it names a version of a launch that the device
-    would not run."""
+    """Return whether a plan divides launches. Raises PolicyError for a version that the device would not run."""
     split = False
     for a in plan.assignments:
         if a.dimension is not WHOLE:

@@ -1,7 +1,5 @@
 """Merging: the steps that put together what ranges of a divided launch have written, and those that check a promise.
-
-:class:`~manycl.graph.reduction.Reduction` says how results are put together.
-"""
+:class:`~manycl.graph.reduction.Reduction` says how results are put together."""
 
 from __future__ import annotations
 
@@ -254,8 +252,7 @@ class MergeSteps:
         extent: tuple[int, int],
         method: str,
     ) -> RangeTask:
-        """Return a task that copies the bytes of an extent (low, high) to the same bytes of a buffer of the same
-        size."""
+        """Return a task that copies the bytes of an extent (low, high) to a buffer of the same size."""
         step = Step(cut.node, COPY, method=method)
         low, high = extent
         return self._copy(step, a.device, a.queue, (target, low), (source, low), high - low)
@@ -278,8 +275,7 @@ class MergeSteps:
         return RangeTask(step, copy, device, queue, access_of(copy, self.sizes), turn)
 
     def _cleared(self, cut: DividedNode, key: BufferKey, extent: tuple[int, int], method: str) -> list[RangeTask]:
-        """Return tasks that clear undefined contents: two copies of undefined contents would differ when they are
-        compared."""
+        """Return tasks that clear undefined contents: two copies of undefined contents would compare unequal."""
         gaps = (Region.span(*extent) - self.defined[key]).intervals
         if len(gaps) > _MOST_GAPS:
             raise PolicyError(
@@ -299,8 +295,7 @@ class MergeSteps:
 
 
 def _rounds(before: list[RangeTask], ranges: list[RangeTask], after: list[RangeTask]) -> list[RangeTask]:
-    """Number the rounds: preparations one after another, then all ranges beside each other, then merges one after
-    another."""
+    """Number the rounds: preparations one after another, then all ranges beside each other, then merges one by one."""
     for number, draft in enumerate(before):
         draft.round = number
     for draft in ranges:

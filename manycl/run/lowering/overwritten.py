@@ -1,5 +1,4 @@
-"""Launches that write all of a buffer, so that its old contents need not be moved to where they run; planners use this
-as well."""
+"""Launches that write all of a buffer, so that its old contents need not be moved there; planners use this, too."""
 
 from __future__ import annotations
 

@@ -234,8 +234,7 @@ class _Cutter:
     # results
 
     def _end(self, device: DeviceIndex, line: Sequence[int]) -> None:
-        """Cut the last range, whose results a host function needs, and the ranges before it that write what it
-        reads."""
+        """Cut the last range, whose results a host function needs, and those before it that write its inputs."""
         last = line[-1]
         split = self._split(last)
         if split is None:

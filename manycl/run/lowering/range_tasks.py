@@ -1,10 +1,7 @@
 """Range tasks: the steps of a plan before buffers are cut. Each has its launch, and the bytes of whole buffers that it
-touches.
-
-Divided launches become ranges and steps that merge what these write, as :class:`~manycl.graph.reduction.Reduction` says
-(:mod:`manycl.run.lowering.ranges` has the launches). :mod:`manycl.run.lowering.lower` cuts the buffers along the bytes
-of range tasks.
-"""
+touches. Divided launches become ranges and steps that merge what these write, as
+:class:`~manycl.graph.reduction.Reduction` says (:mod:`manycl.run.lowering.ranges` has the launches).
+:mod:`manycl.run.lowering.lower` cuts the buffers along the bytes of range tasks."""
 
 from __future__ import annotations
 
@@ -306,8 +303,7 @@ class Drafting(MergeSteps):
     def _ranges(
         self, cut: DividedNode, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]
     ) -> list[RangeTask]:
-        """Return the ranges as tasks, each with the buffers (``partial``) that it works on in its memory instead of the
-        launch's."""
+        """Return the ranges as tasks, each with the buffers (``partial``) in its memory instead of the launch's."""
         drafts = []
         merged = {k for other in partial.values() for k in other}  # whole buffers only, to be merged
         for division, a, access, memory in zip(cut.divisions, cut.ranges, cut.found, cut.memories, strict=True):

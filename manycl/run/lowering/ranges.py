@@ -1,8 +1,6 @@
 """The launches of a divided launch's ranges, and those that merge what the ranges wrote.
-
 :class:`~manycl.graph.reduction.Reduction` says how it is merged, :class:`~manycl.graph.division.Division` what ranges
-touch.
-"""
+touch."""
 
 from __future__ import annotations
 
@@ -50,8 +48,7 @@ class _Common(NamedTuple):
 
 
 class RangeLaunches:
-    """The launches of a division's ranges and merges, cached (see :func:`launches_of`). Several threads may share
-    one."""
+    """The launches of a division's ranges and merges, cached (see :func:`launches_of`). For all threads."""
 
     def __init__(self, division: Division) -> None:
         self.division = division
@@ -73,8 +70,7 @@ class RangeLaunches:
 
     def packets(self, before: Sequence[int]) -> Callable[[int, int], Launch]:
         """Return a function that makes launches of the groups from ``before[first]`` to before ``before[last]``, on the
-        launch's own buffers. They are not cached: a run makes many, waits for each, and does not ask for the same one
-        again."""
+        launch's own buffers. They are not cached: a run makes many, waits for each, and never asks for one again."""
         launch, dimension = self.division.launch, self.division.dimension
         called, args, reads, writes = launch.name, launch.args, launch.reads, launch.writes
         device, rank, notes, versions = launch.device, launch.rank, launch.annotations, launch.versions

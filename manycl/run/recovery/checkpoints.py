@@ -32,8 +32,7 @@ NOWHERE: frozenset[DeviceIndex] = frozenset()
 @dataclass(frozen=True)
 class CheckpointPolicy:
     """The checkpoint policy of a run. ``mortal``: the devices that may be lost. ``undone``: the steps before which what
-    they write is copied, if they run on one of these and in the host's memory. ``seconds``: the predicted seconds of
-    steps."""
+    they write is copied, if they run on one of these and in the host's memory. ``seconds``: of steps, predicted."""
 
     mortal: frozenset[DeviceIndex] = NOWHERE
     undone: frozenset[int] = frozenset()
@@ -61,8 +60,7 @@ def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Colle
 def _undone(
     problem: Problem, lowered: Lowered, steps: Sequence[Assignment], mortal: frozenset[DeviceIndex]
 ) -> frozenset[int]:
-    """Return the steps for which an undo copy is made: for each device, those with the most time for the cost of a
-    copy."""
+    """Return the steps for which an undo copy is made: by device, those with the most time for a copy's cost."""
     graph, devices, found = lowered.graph, problem.machine.devices, set[int]()
     busy = [0.0] * len(devices)
     for a in steps:
@@ -97,13 +95,11 @@ def undo_bytes(lowered: Lowered, step: int) -> int:
 
 
 class Checkpoints:
-    """The choice of which pieces are copied to the host, and when, as a run is given its steps.
-
-    A *checkpoint* has all pieces as they are at one point of the run's order of steps, so that all later steps can be
-    done again from there, whichever device is lost and whatever devices have passed on meanwhile (a consistent cut,
-    Chandy and Lamport 1985). It goes beside the host's own copies, which are overwritten by what devices pass on, and
-    in turns to one of two places: the previous one is complete while a new one is not.
-    """
+    """The choice of which pieces are copied to the host, and when, as a run is given its steps. A *checkpoint* has all
+    pieces as they are at one point of the run's order of steps, so that all later steps can be done again from there,
+    whichever device is lost and whatever devices have passed on meanwhile (a consistent cut, Chandy and Lamport 1985).
+    It goes beside the host's own copies, which are overwritten by what devices pass on, and in turns to one of two
+    places: the previous one is complete while a new one is not."""
 
     def __init__(self, total: float) -> None:
         """Begin with the predicted seconds of the run; 0: unknown."""
@@ -131,8 +127,7 @@ class Checkpoints:
         return list(costs)
 
     def saves(self, cost: float) -> bool:
-        """Return whether the host's contents of a piece at the run's beginning are kept (``cost``: seconds for
-        that)."""
+        """Return whether the host's contents of a piece at the run's beginning are kept (``cost``: seconds)."""
         if self._saved + cost > KEEPING * self._total:
             return False
         self._saved += cost

@@ -250,8 +250,7 @@ class EventMonitor:
 
     @property
     def slower(self) -> Mapping[DeviceIndex, float]:
-        """The factors, by device, by which devices take longer now than the plan assumes; only of those that have
-        changed."""
+        """The factors, by device, by which devices take longer now than the plan assumes; only changed ones."""
         before, now = self._factors(*self._assumed), self._factors(self._events.slow, self.found)
         return {d: factor / before[d] for d, factor in now.items() if factor != before[d]}
 

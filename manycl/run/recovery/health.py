@@ -1,5 +1,4 @@
-"""Health of devices: those that fail for good are left out, so that later runs, and all policies, have only the
-rest."""
+"""Health of devices: those that fail for good are left out of later runs and all policies."""
 
 from __future__ import annotations
 

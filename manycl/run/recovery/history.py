@@ -1,9 +1,7 @@
-"""The history of a run's commands: which steps are complete, which may have begun, and where contents are. Pure.
-
-A piece of a buffer has a *version* after each step that writes it, and memories hold versions: a kernel that changes
-what was copied to its device leaves the version before where it came from. What a failed run leaves behind, and what is
-left to do of a run that goes on (:mod:`manycl.run.recovery.lineage`), are read from the same history.
-"""
+"""The history of a run's commands: which steps are complete, which may have begun, and where contents are. Pure. A
+piece of a buffer has a *version* after each step that writes it, and memories hold versions: a kernel that changes what
+was copied to its device leaves the version before where it came from. What a failed run leaves behind, and what is left
+to do of a run that goes on (:mod:`manycl.run.recovery.lineage`), are read from the same history."""
 
 from __future__ import annotations
 
@@ -12,18 +10,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.run.commands.backend import (
-    FIRST,
-    Command,
-    Copy,
-    Evict,
-    Failed,
-    HostCall,
-    Lane,
-    Run,
-    lane_of,
-    nodes_of,
-)
+from manycl.run.commands.backend import FIRST, Command, Copy, Evict, Failed, HostCall, Lane, Run, lane_of, nodes_of
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.coherence import places
 from manycl.run.lowering.steps import Lowered
@@ -150,8 +137,7 @@ class CommandHistory:
 
 
 def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
-    """Return, by piece, the steps that write it, in their order; steps that write it at the same time form one
-    group."""
+    """Return, by piece, the steps that write it, in their order; those that write it together form one group."""
     graph = lowered.graph
     found: dict[BufferKey, list[set[int]]] = {}
     launches: dict[BufferKey, int | None] = {}  # by piece, the launch whose steps are its last joint writers

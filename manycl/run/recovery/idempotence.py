@@ -32,8 +32,7 @@ def is_repeatable(task: Node, sizes: Mapping[BufferKey, int]) -> bool:
 
 
 def repeatable(problem: Problem, lowered: Lowered) -> Callable[[int], bool]:
-    """Return a function that returns whether a step of a problem's plan is repeatable; called only when a device is
-    lost."""
+    """Return a function that returns whether a step of a problem's plan is repeatable; called when one is lost."""
     sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
 
     @cache

@@ -27,8 +27,7 @@ def nothing_known(step: int, key: BufferKey) -> bool:
 
 
 class Unrecoverable(Exception):
-    """The error that a run cannot go on. ``keys``: pieces whose contents are gone and cannot be made again; ``reason``
-    in words."""
+    """The error that a run cannot go on. ``keys``: pieces whose contents are gone for good; ``reason`` in words."""
 
     def __init__(self, keys: Collection[BufferKey], reason: str) -> None:
         super().__init__(reason)
@@ -89,8 +88,7 @@ class _Closure:
             raise Unrecoverable(task.writes, f"host function {task.name} would have to be called again")
 
     def _settle(self, key: BufferKey) -> set[int]:
-        """Note where a piece is, for the first step that runs and touches it. Return the steps that have to run
-        besides."""
+        """Note where a piece is, for the first step that runs and touches it. Return the steps to run besides."""
         groups = self._history.writers.get(key, [])
         first = next((step for step in self._touching[key] if step in self._run), None)
         self._lost.discard(key)
@@ -143,8 +141,7 @@ class _Closure:
         return set(groups[wanted.number - 1])
 
     def _where(self, key: BufferKey, wanted: PieceVersion, writing: frozenset[int]) -> int:
-        """Return the mask of the memories that hold a version; if only a copy beside does, the host's, where it is put
-        back."""
+        """Return the mask of the memories that hold a version; if only a copy does, the host's, to be put back to."""
         mask = 0
         self._restored.pop(key, None)
         for place, version in self._history.held[key].items():

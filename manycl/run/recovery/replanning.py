@@ -123,8 +123,7 @@ class Outlook:
         return max(0.0, 1.0 - anew / max(ends)) if self.can_all_run(nodes) else 0.0
 
     def is_worth(self, nodes: Collection[int]) -> bool:
-        """Return whether nodes that have not begun take so long that a plan of their own pays, in a run that has
-        stopped."""
+        """Return whether nodes that have not begun take so long that a plan of their own pays, in a stopped run."""
         steps = [s for s in range(len(self._lowered.graph)) if self._lowered.step(s).node in nodes]
         return self.can_all_run(nodes) and self.shared(steps) > max(SHORTEST, 2.0 * self.planning(nodes))
 
@@ -208,8 +207,7 @@ def in_order(graph: Graph, done: Set[int]) -> Graph:
 
 
 def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]) -> Plan:
-    """Return a plan in place of a dynamic policy's further decisions: what it has decided, and each other node where it
-    ends first."""
+    """Return a plan in place of a dynamic policy's further decisions: what it decided, others where they end first."""
     problem, lowered = subject.problem, subject.lowered
     decided = {a.node: a for a in playback.issued}
     left = [n for n in range(len(lowered.graph.nodes)) if n not in decided]

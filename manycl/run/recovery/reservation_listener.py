@@ -26,8 +26,7 @@ from manycl import flags
 from manycl.drivers.driver import Holdable
 from manycl.errors import ManyclError
 from manycl.reservations.ear import Ear, sweep
-from manycl.reservations.identity import process, under
-from manycl.reservations.records import Reservation, Resources, held_by_others, in_force, unexpired
+from manycl.reservations.records import Reservation, Resources, held_by_others, in_force, process, under, unexpired
 from manycl.reservations.register import LOOK_AGAIN, reservations
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves
 from manycl.utilities.logs import logger
@@ -106,8 +105,7 @@ class _Watched:
                 warnings.warn(words, RuntimeWarning, stacklevel=2)
 
     def has_left(self) -> bool:
-        """Return whether the devices that other processes have reserved have nothing to do for this session any
-        more."""
+        """Return whether the devices that other processes have reserved have nothing to do for this session."""
         devices = self.devices()
         if devices is None or devices.closed:
             return True
@@ -196,8 +194,7 @@ class ReservationListener:
         return math.inf
 
     def _hear(self, ear: Ear, has_heard: bool) -> None:
-        """Read the reservations, if it is time to, and notify the processes that wait once nothing runs on reserved
-        devices."""
+        """Read the reservations, if it is time to, and notify the processes that wait once nothing runs on them."""
         came = ear.heard() or () if has_heard else ()
         if came:
             self._waiting += came
@@ -254,8 +251,7 @@ left = _availability.left
 
 
 def _forked() -> None:
-    """Reset the listener in a forked process, which has neither its thread nor the devices; the pipes belong to the
-    parent."""
+    """Reset the listener in a forked process, without its thread and devices; the pipes are the parent's."""
     for handle in _availability._waiting:
         os.close(handle)
     _availability.__init__()  # type: ignore[misc]

@@ -36,8 +36,7 @@ class UndoCopy(NamedTuple):
 
 
 class UndoLog:
-    """The undo copies of all queues. Each queue has memory for one: when the next one is made, the command before has
-    ended."""
+    """The undo copies of all queues. Each queue has memory for one: the command before has ended by the next one."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

@@ -1,9 +1,7 @@
 """Measurements of devices and links: what a plain kernel reaches, what a launch costs, how fast transfers are.
-
 Bandwidths and operations are the best of a few short runs (disturbances only make a measurement slower), about a second
 a device, 60 ms of it for a link of 10 GB/s; launch overhead and latency are medians. Sessions measure links, too
-(:mod:`manycl.run.session.pauses`). :mod:`manycl.model.history.measured` names the numbers.
-"""
+(:mod:`manycl.run.session.pauses`). :mod:`manycl.model.history.measured` names the numbers."""
 
 from __future__ import annotations
 
@@ -63,8 +61,7 @@ def steps(machine: Machine) -> int:
 def measure(
     machine: Machine, opened: Sequence[OpenDevice], progress: Callable[[int], None] = lambda _: None
 ) -> dict[str, Values]:
-    """Return the values that :class:`manycl.model.history.store.Store` keeps of a machine's devices and links, by
-    subject."""
+    """Return the values that :class:`manycl.model.history.store.Store` keeps of devices and links, by subject."""
     found: dict[str, Values] = {}
     drivers = [o.open() for o in opened]
     try:
@@ -199,8 +196,7 @@ class MeasuredLink:
         return self._start(0, End(self._device[0]), End(other._device[1], owner=other.driver), nbytes, chunk)
 
     def measure(self, others: Sequence[MeasuredLink], timed: Callable[[Starts], float]) -> Values:
-        """Return the values of the links. ``others``: those of devices that this one copies from, which are taken to be
-        alike."""
+        """Return the values of the links. ``others``: those of devices that this one copies from, taken to be alike."""
         values: Values = {}
         ways: dict[str, Callable[..., Event]] = {"up": self.up, "down": self.down}
         if others:

@@ -13,11 +13,9 @@ from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Device, DeviceIndex, Machine
-from manycl.model.history.history import History, KernelKey, Shape, identity, kernel_key, share_key, text_of
-from manycl.model.history.imbalance import Imbalances
-from manycl.model.history.learning import learn
+from manycl.model.history.history import History, Imbalances, KernelKey, Shape, identity, kernel_key, share_key, text_of
+from manycl.model.history.learning import ObservedLinks, learn
 from manycl.model.history.measured import Measurements, on_machine, together
-from manycl.model.history.observed import ObservedLinks
 from manycl.model.history.store import Store
 from manycl.model.occupancy import LaunchRange
 from manycl.model.work import work_of
@@ -98,8 +96,7 @@ class Models:
         self.history = History()
 
     def learn(self, machine: Machine) -> bool:
-        """Add the measurements of runs since the last call to the history; True if some are of the machine's links and
-        host."""
+        """Add the measurements of runs since the last call to the history; True if some are of links and host."""
         is_of_links, self._has_news = self._has_news, False
         while self.unlearned:
             try:

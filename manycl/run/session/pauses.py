@@ -1,7 +1,5 @@
-"""Links measured between a session's first runs, by a thread of its own, where nobody has measured them yet.
-
-Nothing is begun while a run is under way, and a transfer during which one began is made again in another pause.
-"""
+"""Links measured between a session's first runs, by a thread of its own, where nobody has measured them yet. Nothing is
+begun while a run is under way, and a transfer during which one began is made again in another pause."""
 
 from __future__ import annotations
 

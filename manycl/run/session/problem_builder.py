@@ -79,8 +79,7 @@ def problem_of(
     options: Mapping[str, str] | None = None,
     repeated: int = 0,
 ) -> Problem:
-    """Return the problem, from all that has been learned so far; ``queues``: the number for each device (empty: by
-    default)."""
+    """Return the problem, from all that has been learned so far; ``queues``: by device (empty: by default)."""
     machine, models, directory = devices.machine, devices.models, data.directory
     valid = {k: directory.memories(k) for k in graph.buffers} if machine.memories > 1 else {}
     estimates = estimates_of(devices, graph)

@@ -13,7 +13,7 @@ from math import inf
 from typing import cast
 
 from manycl import flags
-from manycl.drivers.serve.opener import opener
+from manycl.drivers.choice import opener
 from manycl.drivers.survey import is_forked
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
@@ -184,8 +184,7 @@ class Session:
     def problem(
         self, graph: Graph, queues: Mapping[str, int] | None = None, options: Mapping[str, str] | None = None
     ) -> Problem:
-        """Return the problem of a policy for this graph in the session's present state. ``queues`` by device name or
-        kind."""
+        """Return the problem of a policy for this graph in the session's present state. ``queues`` by device."""
         self.devices.learn()
         return problem_of(self.devices, self.data, graph, queue_counts(self.machine, queues or {}), options)
 
@@ -314,8 +313,7 @@ class Session:
         return result
 
     def _may_begin_again(self, error: ManyclError) -> bool:
-        """Return, after a failure, whether nothing of the run had begun, and it was for a device that is left out
-        now."""
+        """Return, after a failure, whether nothing of the run had begun, and a device is left out now."""
         before = self.devices.changes
         examine(self.devices, self.directory)
         return self.devices.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)

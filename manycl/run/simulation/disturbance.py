@@ -1,8 +1,6 @@
-"""Disturbances of a simulated machine that its models do not know: noise, drift, interference and faults.
-
-Pure and reproducible: the disturbance of a command depends on the seed, the command and the time, not on other
-commands, so two policies meet the same noise. Policies still plan with the models.
-"""
+"""Disturbances of a simulated machine that its models do not know: noise, drift, interference and faults. Pure and
+reproducible: the disturbance of a command depends on the seed, the command and the time, not on other commands, so two
+policies meet the same noise. Policies still plan with the models."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ _STEPS = 64  # steps of the staircase that stands for a drift
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A time from ``start`` to ``end`` (seconds) in which a device (index) takes ``factor`` times as long; less than 1:
-    faster."""
+    """A time from ``start`` to ``end`` (seconds) in which a device (index) takes ``factor`` times as long."""
 
     device: DeviceIndex
     factor: float
@@ -31,8 +28,7 @@ class Slowdown:
 
 
 def drift(device: DeviceIndex, factor: float, until: float) -> list[Slowdown]:
-    """Return a drift: a device becomes evenly slower until it takes ``factor`` times as long, from second ``until``
-    on."""
+    """Return a drift: a device is evenly slower until from second ``until`` on it takes ``factor`` times as long."""
     step = until / _STEPS
     out = [Slowdown(device, 1 + (factor - 1) * (i + 0.5) / _STEPS, i * step, (i + 1) * step) for i in range(_STEPS)]
     return [*out, Slowdown(device, factor, until, math.inf)]

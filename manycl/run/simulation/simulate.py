@@ -23,11 +23,8 @@ def simulate(
     problem: Problem, policy: str | StaticPolicy | DynamicPolicy | Plan, *, disturbance: Disturbance = UNDISTURBED
 ) -> Trace:
     """Run a problem's graph on a simulated machine by the real engine, with any policy. Return the trace, of kind
-    ``simulation``.
-
-    Times are the problem's estimates; a dependence between two devices costs ``problem.handover`` seconds more.
-    ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`.
-    """
+    ``simulation``. Times are the problem's estimates; a dependence between two devices costs ``problem.handover``
+    seconds more. ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`."""
     chosen = find(policy) if isinstance(policy, str) else policy
     if isinstance(chosen, Plan):
         problem = following(problem, chosen)
@@ -37,11 +34,9 @@ def simulate(
 
 
 def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> Plan:
-    """Return the plan that a policy makes of a problem, with the times at which it runs on the simulated machine.
-
-    A static policy makes the plan, which is verified (PolicyError lists the faults); the plan of a dynamic policy is
-    what it did. Where nodes are fixed, times are those that the policy estimates.
-    """
+    """Return the plan that a policy makes of a problem, with the times at which it runs on the simulated machine. A
+    static policy makes the plan, which is verified (PolicyError lists the faults); the plan of a dynamic policy is what
+    it did. Where nodes are fixed, times are those that the policy estimates."""
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else type(policy).__name__
     if is_static(chosen):
@@ -64,9 +59,8 @@ def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> P
 def with_ranges(
     problem: Problem, policy: StaticPolicy | DynamicPolicy, name: str
 ) -> StaticPolicy | DynamicPolicy | Plan:
-    """Return the policy itself; but where a dynamic policy meets a launch that fits on no device as a whole, the plan
-    that it makes on the simulated machine: launches run in ranges only in plans. Raises PolicyError where a launch runs
-    nowhere."""
+    """Return the policy itself; where a dynamic one meets a launch that fits on no device as a whole, the plan that it
+    makes on the simulated machine: ranges run only in plans. Raises PolicyError where a launch runs nowhere."""
     if is_static(policy) or problem.roomy:
         return policy
     launches = (n for n, task in enumerate(problem.graph.nodes) if not isinstance(task, HostTask))

@@ -97,11 +97,9 @@ class SimRecord:
 
 
 class SimBackend:
-    """A back end that simulates a machine.
-
-    Host tasks take no time, and their functions are not called. ``report_latency``: seconds from an end to its report.
-    ``start``: the clock's first reading in seconds. ``disturbance``: what the estimates do not know.
-    """
+    """A back end that simulates a machine. Host tasks take no time, and their functions are not called.
+    ``report_latency``: seconds from an end to its report. ``start``: the clock's first reading in seconds.
+    ``disturbance``: what the estimates do not know."""
 
     def __init__(
         self,
@@ -258,8 +256,7 @@ class SimBackend:
             self._complete(following)
 
     def _happens(self, following: _Started | None) -> bool:
-        """Call the next function of the disturbance if its time is before the next end and report; return whether it
-        was."""
+        """Call the next function of the disturbance if it is before the next end and report; return whether it was."""
         moment, happen = self._happening[0]
         if (following is not None and following.end < moment) or (self._reports and self._reports[0].time < moment):
             return False
@@ -377,8 +374,7 @@ class SimBackend:
         return self._until_lost(command, seconds, now)
 
     def _until_lost(self, command: Run | Copy, seconds: float, start: float) -> float:
-        """Return the seconds of a command that takes ``seconds``, or less if its device is lost before; then it is
-        doomed."""
+        """Return the seconds of a command that takes ``seconds``; less, and it is doomed, if its device is lost."""
         lost = self._disturbance.lost.get(command.device)
         self._doomed.discard(command.token)
         if lost is not None and start + seconds > lost:
@@ -425,8 +421,7 @@ class SimBackend:
             self._try_start(other)
 
     def _waiting_with(self, device: DeviceIndex) -> int | str:
-        """Return what stands for the devices that wait for a device's commands without the host: it alone, or a
-        domain."""
+        """Return what stands for the devices that wait for a device's commands without the host: it or a domain."""
         return (device != ON_HOST and self.machine.devices[device].event_domain) or device
 
     def _turn(self, place: Lane) -> int:

@@ -31,8 +31,7 @@ from manycl.run.stealing.work_stealing import Foreseen
 from manycl.run.stealing.worker import Terms
 
 STEP = 1e-3
-"""Seconds of prefetching transfers in flight to a device at a time: so long may other data that it needs have to
-wait."""
+"""Seconds of prefetching transfers in flight to a device at a time: so long may other data have to wait."""
 LOADED = 1.5
 """The factor by which a transfer takes longer while the host's cores compute (beside an H200 with 16 cores, 64 MiB of
 page-locked memory: 1.3 ms alone, and 1.5 to 1.8 ms while all compute; ordinary memory takes 13 to 19 ms)."""
@@ -94,8 +93,7 @@ class Prefetch:
 
 
 class DeviceEstimates:
-    """The device estimates of a run. ``inputs``: the prefetching of inputs, where devices have memories of their
-    own."""
+    """The device estimates of a run. ``inputs``: the prefetching of inputs, for devices with own memories."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         assert lowered.plan is not None

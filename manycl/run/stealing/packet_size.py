@@ -1,8 +1,6 @@
-"""Packet sizes of a launch on a preemptible device, for which other processes ask. Pure.
-
-Packets are to be short, but too few work-groups do not fill a device. As long as packets of twice the size run faster
-by more than a few percent, packets become twice as large, up to a part of the launch.
-"""
+"""Packet sizes of a launch on a preemptible device, for which other processes ask. Pure. Packets are to be short, but
+too few work-groups do not fill a device. As long as packets of twice the size run faster by more than a few percent,
+packets become twice as large, up to a part of the launch."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 
 SETTLED = "packet sizes"
-"""The key in a plan's details of the packet sizes, in work-groups, on which a run of it has settled, by launch (node)
-and device."""
+"""The key in a plan's details of the packet sizes, in work-groups, on which a run has settled, by launch and device."""
 PROBED = 4
 """The number of packets of each size from which their speed is measured."""
 BETTER = 1.1

@@ -402,8 +402,7 @@ class ShareScheduler:
         return found
 
     def come(self, device: DeviceIndex, now: float) -> None:
-        """Let a device take part from now on: in launches whose shares may move, and in other steps if all would end
-        earlier."""
+        """Let a device take part from now on: in launches whose shares may move, others if all would end earlier."""
         self._away.discard(device)
         self._returning.discard(device)
         for node, launch in self.launches.items():
@@ -413,8 +412,7 @@ class ShareScheduler:
         self.even_out()
 
     def even_out(self) -> None:
-        """Move whole kernels and shares that cannot be divided to other devices where all of them would end earlier
-        so."""
+        """Move whole kernels and shares that cannot be divided to other devices where all would end earlier."""
         was = self._in_lines()
         left, nothing = [step for step, device in was.items() if device != ON_HOST], [0.0] * len(self._busy)
         if left and self._rescheduler.until(left, was, nothing, self._away) + REPLANNED < max(self._load(was)):

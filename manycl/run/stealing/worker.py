@@ -41,8 +41,7 @@ DEAREST = 200e-6
 class Terms(NamedTuple):
     """The estimates of a device: seconds of a work-group, and seconds that a packet costs beside its groups. ``first``:
     the most groups of a packet until one was measured. ``shortens``: whether packets that it was given can end early.
-    ``size``: the largest packet size; ``filled``: the groups that fill the device: fewer take as long (0:
-    unknown)."""
+    ``size``: the largest packet size; ``filled``: the groups that fill the device: fewer take as long (0: unknown)."""
 
     group: float
     packet: float
@@ -150,8 +149,7 @@ class StealingWorker:
         self.rate = 1.0 / (weight * (took - packet) / groups + (1.0 - weight) / rate)
 
     def shorten(self, packet: Packet, last: int, groups: int, begun: float, now: float) -> None:
-        """Shorten a packet to end before chunk ``last``, after so many groups, of which it has begun ``begun`` by
-        now."""
+        """Shorten a packet to end before chunk ``last``, after so many groups, with ``begun`` begun by now."""
         place = next(n for n, (one, _, _) in enumerate(self.given) if one == packet)
         _, given, before = self.given[place]
         if not place and begun > 0.0:

@@ -41,9 +41,8 @@ def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, Dev
 
 
 class EagerResult:
-    """A batch of an eager stream that is over. ``after``: for commands of the stream, those before that they wait for.
-    ``found``: masks of the memories where its buffers were valid before. ``error``: its failure, of command ``failed``
-    and all after it."""
+    """A batch of an eager stream that is over. ``after``: for its commands, those that they wait for. ``found``: masks
+    of the memories where its buffers were valid before. ``error``: its failure, of command ``failed`` and after."""
 
     def __init__(self, stream: Residency, after: Mapping[int, tuple[int, ...]]) -> None:
         batch = stream.batch

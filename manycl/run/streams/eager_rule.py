@@ -1,5 +1,4 @@
-"""The eager rule: whether commands go to a device as they are enqueued, or are planned, and when an eager stream ends.
-Pure.
+"""The eager rule: whether commands go to a device as they are enqueued, or are planned; when eager streams end. Pure.
 
 Commands are given to a device before it is known which graph they will be, so what is predicted of them is what was
 measured of the graph that is expected. Planning is worth its seconds as long as it costs less than all runs to come
@@ -24,8 +23,7 @@ WORTH = 1e-3
 """Seconds of a run below which neither a plan nor the examination of its end gains anything: by a kept plan, one launch
 that computes nothing takes 0.6 to 0.8 ms on two parts of a processor."""
 LONG = 1e-2
-"""Seconds of a run from which planning takes little beside it, and plans make copies in case that a device is lost; our
-own choice."""
+"""Seconds of a run beside which planning is little, and plans make copies in case that a device is lost; our choice."""
 TRIALS = 2
 """The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
 RECENT = 5
@@ -106,9 +104,8 @@ class MeasuredGraph(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """The counts of an eager stream that is waited for. ``is_new``: whether some commands are not like earlier
-    ones, ``is_learned``: whether their times are learned although it goes on. ``arrays``, ``nbytes``: what its batch
-    keeps."""
+    """The counts of an eager stream that is waited for. ``is_new``: whether some commands are not like earlier ones,
+    ``is_learned``: whether their times are learned although it goes on. ``arrays``, ``nbytes``: kept."""
 
     commands: int = 0
     transfers: int = 0
@@ -148,9 +145,8 @@ class Facts(NamedTuple):
 class Decision(NamedTuple):
     """A decision of the eager rule, with its reason in words. ``device``: where commands go eagerly; ``until``: the
     most commands, and transfers, of a stream that goes on; ``within``: the most seconds of its last batch.
-    ``is_settled``: whether runs need not be examined one by one. ``lasts``: whether it holds until the devices,
-    or the policy, change. ``is_compared``: both ways have been measured; ``is_trial``: the slower one is tried
-    again."""
+    ``is_settled``: whether runs need not be examined singly. ``lasts``: whether it holds until the devices, or the
+    policy, change. ``is_compared``: both ways have been measured; ``is_trial``: the slower one again."""
 
     way: Way
     reason: str
@@ -164,8 +160,7 @@ class Decision(NamedTuple):
 
 
 def gains_nothing(seconds: float, is_new: bool = False) -> bool:
-    """Return whether a run of so many seconds is too short for a plan to pay. ``is_new``: it had code and memory to
-    make, so the next ones take less."""
+    """Return whether a run of so many seconds is too short for a plan to pay. ``is_new``: the next ones take less."""
     return seconds < (LONG if is_new else WORTH)
 
 

@@ -1,6 +1,5 @@
 """Eager streams: commands that a queue gives a device one by one, until a result is asked for. They are one run,
-without a graph and a plan unless its trace or result is looked at. All other uses of the session's devices wait until
-it has ended."""
+without a graph and a plan unless its trace or result is looked at. Other uses of the devices wait for its end."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ class EagerStream(HostAccess):
         return self.is_open and bool(self.given) and self.given[-1][0] is task
 
     def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
-        """Enqueue a command. Return False where it has to be planned. Raises ManyclError for one that cannot be
-        enqueued; then it was not."""
+        """Enqueue a command. Return False where it has to be planned. Raises ManyclError where it was not enqueued."""
         if isinstance(task, Launch):  # (first, as a refused launch must keep no arrays)
             bounds.check_launch(task, {array.buffer.key: array.buffer for array in arrays})
         for array in arrays:
@@ -126,8 +124,7 @@ class EagerStream(HostAccess):
         return True
 
     def join(self, repeated: Repeated | None = None) -> None:
-        """Note that a command is about to be given, like one before for the first time in the batch. Raises DeviceError
-        where no run may begin."""
+        """Note a command that is about to be given and is new in the batch. Raises DeviceError if none may."""
         if not self.batch.began:
             self._begin()
         if repeated is not None:
@@ -161,8 +158,7 @@ class EagerStream(HostAccess):
         return index < self.waited or self._lanes.driver.done(self.given[index][2])
 
     def times_of(self, event: Event) -> tuple[float, float] | None:
-        """Return when a complete command or copy began and ended, by ``time.perf_counter``; None where it was not
-        timed."""
+        """Return when a complete command or copy began and ended, by ``time.perf_counter``; None: not timed."""
         offset = self.record.offsets[self.device]
         if offset is None:
             return None
@@ -191,14 +187,12 @@ class EagerStream(HostAccess):
             return True
 
     def wait_for_all(self) -> bool:
-        """Wait until all that was given is complete, also copies after the last command. Return False as ``wait_for``
-        does."""
+        """Wait until all that was given, also copies at the end, is complete. Return False as ``wait_for`` does."""
         with self.lock:
             return self.is_open and (self.is_waited or self._sees_end(self._last))
 
     def _sees_end(self, last: Event | None) -> bool:
-        """Wait for the last event (None: it is complete) of all that was given. Return False where a command or copy
-        has failed."""
+        """Wait for the last event (None: complete) of all that was given. Return False where one has failed."""
         try:
             if last is not None:
                 self._wait_soon(last)  # which raises where that has failed
@@ -225,8 +219,7 @@ class EagerStream(HostAccess):
 
     @property
     def is_light(self) -> bool:
-        """True if a batch may go on when all that was given has been waited for: that took little, and keeps few arrays
-        that may have been dropped meanwhile."""
+        """True if a batch may go on after a wait: that took little, and keeps few arrays that may be dropped."""
         count = len(self.arrays)
         if count != self._weighed:
             self._weighed = count
@@ -374,8 +367,7 @@ class EagerStream(HostAccess):
 
 
 def always_planned(devices: DeviceSet, queues: Mapping[str, int]) -> Need | None:
-    """Return why devices cannot be given commands without a plan, whatever these are; None where they can. ``queues``
-    by device name or kind."""
+    """Return why devices cannot be given any commands without a plan, or None. ``queues``: by device name or kind."""
     if devices.backend.memory.guarded:
         return Need.GUARDED
     if any(count != 1 for count in queues.values()):

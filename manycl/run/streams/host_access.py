@@ -87,8 +87,7 @@ class HostAccess(Residency):
 
     def write(self, place: Place, data: Bytes) -> bool:
         """Copy few bytes of the host, as they are now, to a buffer that was used, after all that was given. Return
-        False where that has to be done in another way. The host's copy gets them, too, so that what is valid stays
-        valid."""
+        False where that cannot be. The host's copy gets them, too: what is valid stays valid."""
         key, low, nbytes = place.buffer.key, place.low, len(data)
         with self.lock:
             if not self.is_open or self.uploads or not 0 < nbytes <= TINY or not self._is_here(key):
@@ -112,8 +111,7 @@ class HostAccess(Residency):
             return True
 
     def _lose_writes(self, failed: Failed) -> None:
-        """Record in the directory, after a failure, that contents of which the host has written a part are unknown: no
-        command tells of that."""
+        """Record in the directory, after a failure, that contents that the host has written in part are unknown."""
         for key in self._writes:
             self._directory.lose(key, f"the host wrote to it among commands of which one has failed: {failed.message}")
 

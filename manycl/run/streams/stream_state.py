@@ -205,8 +205,7 @@ class Residency(InFlight):
 
     def adopt(self, array: Owner) -> bool:
         """Use an array from now on. Return False where there may be no room for it, the device is lost, or a failed run
-        has left its contents unknown, so that it matters what overwrites them. Raises DeviceError where no run may
-        begin."""
+        has left its contents unknown, so what overwrites them matters. Raises DeviceError where no run may begin."""
         key, directory = array.buffer.key, self._directory
         if not self.batch.began:  # uploads are part of it
             self._begin()
@@ -281,8 +280,7 @@ class Residency(InFlight):
             self._flush(queue)
 
     def _flush(self, queue: DriverQueue) -> None:
-        """Send what was enqueued. Where that fails, it is in flight all the same, and the error is raised where it is
-        waited for."""
+        """Send what was enqueued. Where that fails, it is in flight all the same, and a wait for it raises."""
         with suppress(DriverError):
             self._lanes.flush(queue)
 

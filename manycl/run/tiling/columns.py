@@ -1,9 +1,6 @@
-"""The accesses of ranges in the columns of a time tile (:mod:`manycl.run.tiling.time_skewing`).
-
-Every range of a column is taken to touch all bytes of its buffers that the column touches. So buffers are cut at the
-edges of columns alone, into few pieces, and a column's bytes of a buffer are transferred together, for the first range
-that uses it.
-"""
+"""The accesses of ranges in the columns of a time tile (:mod:`manycl.run.tiling.time_skewing`). Every range of a column
+is taken to touch all bytes of its buffers that the column touches. So buffers are cut at the edges of columns alone,
+into few pieces, and a column's bytes of a buffer are transferred together, for the first range that uses it."""
 
 from __future__ import annotations
 

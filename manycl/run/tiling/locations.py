@@ -1,9 +1,7 @@
-"""The locations where pieces of a run that does not fit may be valid. Pure.
-
-A device allocates *stores*: whole buffers, and windows of them (:mod:`manycl.run.tiling.windows`). Each window counts
-as a memory of its own in the masks of the directory while the run lasts, so a piece of a buffer may be valid in the
-host's memory, in a device's whole buffer and in any of its windows.
-"""
+"""The locations where pieces of a run that does not fit may be valid. Pure. A device allocates *stores*: whole buffers,
+and windows of them (:mod:`manycl.run.tiling.windows`). Each window counts as a memory of its own in the masks of the
+directory while the run lasts, so a piece of a buffer may be valid in the host's memory, in a device's whole buffer and
+in any of its windows."""
 
 from __future__ import annotations
 

@@ -128,8 +128,7 @@ class TightEmitter(Emitter):
             self._left[key] -= 1
 
     def _send_results(self, homes: Mapping[BufferKey, int]) -> None:
-        """Download results that no further step touches from the windows of the last step that does: they have to be,
-        in any case."""
+        """Download results that no further step touches from the windows of the last step that does."""
         for key, place in homes.items():
             self._left[key] -= 1
             mask = self._mask(key)
@@ -202,8 +201,7 @@ class TightEmitter(Emitter):
 
     def _use(self, store: Store, lane: tuple[int, int] | None, token: int) -> int | None:
         """Note that a command uses a store; return the index of the eviction that must come before, if there is one.
-        ``lane``: the kernel queue in which the last command stands for all; None: a command that waits for this one
-        stands for it."""
+        ``lane``: the kernel queue in which the last command stands for all; None: one that waits for this one."""
         device, key = store
         held = self._holds.get(device)
         if held is None:

@@ -24,8 +24,7 @@ from manycl.run.lowering.steps import Lowered, Room, Spill
 from manycl.run.tiling.limits import stores
 
 LOOKED_AT = 32
-"""Ready steps of a device that are compared, at most: half of them the first of the plan, half those made ready
-last."""
+"""Ready steps of a device that are compared, at most: half the plan's first ones, half those made ready last."""
 
 
 def ordered(problem: Problem, lowered: Lowered, room: Room) -> tuple[Plan, Room]:
@@ -53,8 +52,7 @@ class _Device:
 
 
 class _Uses(NamedTuple):
-    """A step's needs on its device: stores and their bytes; the pieces that it finds there, and those that it leaves
-    there, each with its store."""
+    """A step's needs on its device: stores and their bytes; the pieces that it finds and leaves there, by store."""
 
     stores: tuple[tuple[BufferKey, int], ...]
     finds: tuple[tuple[BufferKey, BufferKey], ...]

@@ -1,10 +1,7 @@
-"""Tiling: launches that do not fit into a device's memory are cut into ranges that do.
-
-Launches with data in common are cut so that ranges of successive launches run on the same windows
-(:mod:`manycl.run.tiling.time_skewing`). Any other launch is cut into as many ranges as let three fit at a time: one is
-computed, the next arrives, the one before leaves. More at a time, and smaller ones, where several launches use the same
-data.
-"""
+"""Tiling: launches that do not fit into a device's memory are cut into ranges that do. Launches with data in common are
+cut so that ranges of successive launches run on the same windows (:mod:`manycl.run.tiling.time_skewing`). Any other
+launch is cut into as many ranges as let three fit at a time: one is computed, the next arrives, the one before leaves.
+More and smaller ones where several launches use the same data."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class Fitted(NamedTuple):
 
 def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], together: bool = True) -> Fitted:
     """Return the plan in which launches run in ranges on the devices that do not hold all that they need there.
-    ``together``: in time tiles where that is predicted to pay. Raises RunError for a launch that does not fit even
-    so."""
+    ``together``: in time tiles where that is predicted to pay. Raises RunError where that is not enough."""
     cutter = _Fitter(problem, plan, limits)
     wanted = {
         i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension is not MERGE
@@ -118,8 +114,7 @@ class _Fitter:
         self._at_once = {d: _at_once(problem, plan, d, limit) for d, limit in limits.items()}
 
     def look(self, a: Assignment) -> tuple[int | None, int]:
-        """Return the dimension along which an assignment is to be cut, and the number of ranges; (None, 0): it stays as
-        it is."""
+        """Return the dimension along which an assignment is to be cut, and into how many; (None, 0): it stays."""
         task = self._problem.graph.nodes[a.node]
         if a.device == ON_HOST or not isinstance(task, Launch):
             return None, 0
@@ -163,8 +158,7 @@ class _Fitter:
         return best[1], best[0].number
 
     def along(self, a: Assignment) -> int | None:
-        """Return the dimension along which the ranges of an assignment that stays whole would touch least; None: there
-        is none."""
+        """Return the dimension along which the ranges of an assignment that stays whole would touch least, or None."""
         task = self._problem.graph.nodes[a.node]
         if a.device == ON_HOST or a.dimension is not WHOLE or not isinstance(task, Launch):
             return None
@@ -245,8 +239,7 @@ def _said(division: Division, groups: GroupRange, ranges: _Ranges, device: Devic
 
 
 def _needed(division: Division, groups: GroupRange, device: Device) -> tuple[int, int]:
-    """Return the bytes that a range needs on a device, of whole buffers and of windows; more than the device has if one
-    of them is larger than it allocates."""
+    """Return the bytes that a range needs on a device, of buffers and windows; more than it has if one is too large."""
     rest, parts = _sizes(division, groups)
     beyond = device.global_memory if max((*parts, *rest), default=0) > device.max_allocation else 0
     return sum(rest) + beyond, sum(parts)

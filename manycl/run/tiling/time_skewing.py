@@ -11,8 +11,7 @@ memory bandwidth and network limitations", IPDPS 2000. Here the lags follow from
 touch, whatever the kernels are.
 
 The cuts are estimated from what two neighbouring groups touch. Then it is checked, with the analysis of every single
-range, that running the columns one after another gives the launches' results; where that does not follow, there is no
-such tile.
+range, that the columns one by one give the launches' results; where that does not follow, there is no tile.
 """
 
 from __future__ import annotations
@@ -82,8 +81,7 @@ class Outline(NamedTuple):
 
 
 def shape_of(division: Division) -> Outline | None:
-    """Return the outline of a launch; None where it can be in no time tile: what it touches takes long to find out, or
-    is scattered."""
+    """Return the outline of a launch; None for no time tile: its accesses take long to find, or are scattered."""
     groups = division.groups
     if groups < 2 or division.operations:
         return None
@@ -111,8 +109,7 @@ def shape_of(division: Division) -> Outline | None:
 
 
 class Boundary:
-    """The boundary between two columns, launch by launch. ``share``: the part of the groups of the tile's first launch
-    that comes before it."""
+    """The boundary between two columns, launch by launch. ``share``: the part of the tile's first launch before it."""
 
     def __init__(self, share: float, sizes: Mapping[BufferKey, int]) -> None:
         self._share = share
@@ -174,8 +171,7 @@ def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) 
 
 
 def columns_of(members: Sequence[TileMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
-    """Return the launches in at most ``number`` columns, all of one size but for the last; None where it does not
-    follow that these may run one after another."""
+    """Return the launches in at most ``number`` columns, alike but for the last; None if these may not run in turn."""
     sizes = {key: size for m in members for key, size in m.division.sizes.items()}
     groups = shapes[0].groups
     bounds = [[0] * len(members)]
@@ -263,8 +259,7 @@ def _column(ranges: _Ranges, may: frozenset[BufferKey], sizes: Mapping[BufferKey
 
 
 def needed(columns: Iterable[Column], sizes: Mapping[BufferKey, int]) -> tuple[int, int, int]:
-    """Return the bytes that any of some columns needs on a device: of whole buffers, of windows, and of the largest of
-    both."""
+    """Return the bytes that some column needs on a device: of whole buffers, windows, and the largest of both."""
     rest: set[BufferKey] = set()
     windows: dict[BufferKey, int] = {}
     for column in columns:
@@ -285,8 +280,7 @@ def _joined(a: Region, b: Region) -> Region:
 
 
 def contracted(graph: Graph, passes: Sequence[TimeTile]) -> list[TimeTile | int] | None:
-    """Return the nodes of a graph with time tiles in place of their nodes, in an order that keeps to the graph; None
-    where there is no such order."""
+    """Return a graph's nodes with time tiles in place of theirs, in an order that keeps to the graph, or None."""
     unit = list(range(len(graph.nodes)))
     at: dict[int, TimeTile] = {}
     for found in passes:

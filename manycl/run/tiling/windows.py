@@ -30,8 +30,7 @@ def size_of(low: int, high: int) -> int:
 
 
 def interval_of(low: int, high: int) -> tuple[int, int]:
-    """Return the bytes (first, one past the last) of a window for what is touched from byte ``low`` up to byte
-    ``high``."""
+    """Return the bytes (first, one past the last) of a window for what is touched from ``low`` up to ``high``."""
     return low // PAGE * PAGE, -(-high // ELEMENT) * ELEMENT
 
 

@@ -51,8 +51,7 @@ class Gate:
 class Event(OpenCLObject):
     """Of a command. ``command``: manycl's event (None: it is complete); ``gate``: there while it is held back;
     ``failure``: what went wrong, ``failed`` its code; ``span``: when a command began and ended that was done at the
-    call; ``was_at_call``: it was, and ``command`` is only what it comes behind; ``times``: what it was asked for
-    profiles, in ns."""
+    call (``was_at_call``; ``command`` is what it comes behind); ``times``: what it was asked for profiles, in ns."""
 
     # (most events have nothing else to say: each command makes one)
     queued: int = 0
@@ -181,8 +180,7 @@ class NannyEvent(Event):
 
 
 class ArrivalEvent(NannyEvent):
-    """Of a read that does not block: who drops it waits for it, as with PyOpenCL, as nobody else can say when the
-    memory has come."""
+    """Of a read that does not block: who drops it waits for it, as with PyOpenCL: no one else knows its end."""
 
     def __del__(self) -> None:
         command = self.command
@@ -290,8 +288,7 @@ def submit(
     ward: Any = None,
     of: type[NannyEvent] = NannyEvent,
 ) -> Event:
-    """Enqueue a command, or hold it back; its event, which keeps a ``ward`` until it has been waited for (and is
-    ``of`` such a kind then)."""
+    """Enqueue a command, or hold it back; its event (``of`` such a kind) keeps a ``ward`` until it is waited for."""
     queued = perf_counter_ns() if queue.is_profiling else 0
     event = Event(queue, kind, None) if ward is None else of(queue, kind, None, ward)
     if queued:

@@ -230,8 +230,7 @@ def get_supported_image_formats(context: Context, flags: int, kind: int) -> Any:
 
 
 def at_once(queue: CommandQueue, memory: Sequence[MemoryObject], command: Callable[..., Any]) -> None:
-    """Have the real device do a command when all that was enqueued before has ended, and wait for it:
-    ``command(queue, *memory)``, with real ones."""
+    """Have the real device do a command behind all that was enqueued, and wait: ``command(queue, *real_memory)``."""
     runtime = queue.runtime
     runtime.finish()
     with runtime.one.lock:

@@ -137,8 +137,7 @@ class Kernel(OpenCLObject):
             self.apart.discard(index)
 
     def _take_apart(self, index: int, value: Any) -> None:
-        """An argument for the real device, which says what is wrong with it; where its memory is a buffer's, when it is
-        launched."""
+        """An argument for the real device, which says what is wrong with it; for a buffer's memory, at the launch."""
         if not isinstance(value, Buffer) or (value.array is None and value.nbytes):
             set_real(self.real, index, real_value(value))
         self._take(index, value.reference if isinstance(value, Buffer | PooledSVM) else value)

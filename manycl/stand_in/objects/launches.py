@@ -25,6 +25,8 @@ _ROUTINE = "clEnqueueNDRangeKernel"
 _KIND = compiled.command_type.NDRANGE_KERNEL
 _LOCAL = LocalMemory, compiled.LocalMemory
 Sizes = tuple[int, ...]
+NDRange = tuple[Sizes, Sizes | None, Sizes | None]
+"""Global and local size, and offset."""
 
 
 def enqueue_nd_range_kernel(
@@ -115,23 +117,12 @@ def ndrange(size: Any, local: Any, offset: Any, g_times_l: bool) -> tuple[Sizes,
 
 
 def _whole(
-    queue: CommandQueue,
-    kernel: Kernel,
-    sizes: tuple[Sizes, Sizes | None, Sizes | None],
-    given: Sequence[Any],
-    wait_for: Any,
-    reason: str,
+    queue: CommandQueue, kernel: Kernel, sizes: NDRange, given: Sequence[Any], wait_for: Any, reason: str
 ) -> Event:
     return submit(queue, _KIND, wait_for, lambda: _run_whole(queue, kernel, sizes, given, reason))
 
 
-def _run_whole(
-    queue: CommandQueue,
-    kernel: Kernel,
-    sizes: tuple[Sizes, Sizes | None, Sizes | None],
-    given: Sequence[Any],
-    reason: str,
-) -> None:
+def _run_whole(queue: CommandQueue, kernel: Kernel, sizes: NDRange, given: Sequence[Any], reason: str) -> None:
     """On the best real device, when all that was enqueued before has ended; wait for it. Raises RuntimeError where it
     has not so much local memory as a work-group needs, which drivers need not look at."""
     from manycl.stand_in.objects.kernels import real_value, set_real

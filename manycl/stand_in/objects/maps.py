@@ -1,5 +1,4 @@
-"""Mapped buffers: where all devices compute in the host's memory, the contents themselves; else a copy of them, which
-is taken back when they are unmapped."""
+"""Mapped buffers: in the host's memory the contents themselves; else a copy, taken back when they are unmapped."""
 
 from __future__ import annotations
 

@@ -107,8 +107,7 @@ class MemoryObject(MemoryObjectHolder):
 
 
 class Buffer(MemoryObject):
-    """``array``: the contents (None: it was released, or is nothing). ``low``: the byte of the ``whole`` that it begins
-    with."""
+    """``array``: the contents (None: released, or nothing). ``low``: the byte of the ``whole`` that it begins with."""
 
     def __init__(self, context: Context, flags: int, size: int = 0, hostbuf: Any = None) -> None:
         flags = int(flags)

@@ -1,9 +1,6 @@
 """Programs: read by manycl's analysis, and built by the best real device, whose compiler's words are the program's.
-
 What the analysis cannot read, or has no source, is run on that device alone. What it reads, and native devices can
-compile, is built for that device when it is asked for something that nobody else knows: building takes it longer than
-reading.
-"""
+compile, is built for that device when it is asked for what nobody else knows: building takes longer."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import ProgramFacts, parse_program
-from manycl.analysis.reading.included import included
-from manycl.analysis.reading.options import are_own
+from manycl.analysis.reading.options import are_own, included
 from manycl.api import program as api
 from manycl.drivers.opencl.real import cl, compiled
 from manycl.errors import RECURSION, ManyclError, OptionError

@@ -1,8 +1,6 @@
-"""Commands that move bytes: between buffers and the host, between buffers, and patterns.
-
-What the host gives is taken when the command is enqueued: programs may do with their memory what they like afterwards,
-also where OpenCL forbids it. What is read without blocking comes while the program goes on.
-"""
+"""Commands that move bytes: between buffers and the host, between buffers, and patterns. What the host gives is taken
+when the command is enqueued: programs may do with their memory what they like afterwards, also where OpenCL forbids it.
+What is read without blocking comes while the program goes on."""
 
 from __future__ import annotations
 
@@ -48,8 +46,7 @@ def complete(event: Event, is_blocking: bool) -> Event:
 
 
 def _again(queue: CommandQueue, kind: int, key: MoveKey, arrays: Sequence[Array]) -> Event | None:
-    """A copy or fill that was done before, of buffers that are nothing special; None for others, and for what is
-    refused, which is told when it is looked at."""
+    """A copy or fill that was done before, of plain buffers; None for others, and for what will be refused."""
     queued = perf_counter_ns() if queue.is_profiling else 0
     manycl = queue.manycl
     try:
@@ -73,8 +70,7 @@ def _enqueue_read_buffer(
     is_blocking: bool = True,
     is_kept: bool = True,
 ) -> Event:
-    """Whoever drops the event of a read that does not block waits for it if that keeps ``hostbuf`` (``is_kept``; of
-    what is not kept it is the bytes)."""
+    """Whoever drops the event of a read that does not block waits for it if ``hostbuf`` ``is_kept`` (else: bytes)."""
     routine = "clEnqueueReadBuffer"
     out = as_bytes(hostbuf, writable=True) if is_kept else hostbuf
     buffer = buffer_of(mem, routine)

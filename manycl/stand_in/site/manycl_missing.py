@@ -1,13 +1,11 @@
 """A Python that has not what programs need on manycl: told in one sentence, where the program does not look after it.
-
 (In a folder that every Python of a program has on its path, also one that has no manycl, or is too old for it: so this
-file is written as Python 3.6 had it.)
-"""
+file is written as Python 3.6 had it.)"""
 
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType, TracebackType
-from typing import Optional, Sequence, Type  # noqa: UP035
+from types import ModuleType
+from typing import Any, Optional, Sequence  # noqa: UP035
 
 OLDEST = (3, 11)
 _NEEDED = {"pyopencl": "PyOpenCL", "numpy": "NumPy", "clang": "libclang", "islpy": "islpy"}
@@ -35,11 +33,7 @@ def missing(what: str) -> MissingError:
     """An error that, where nobody catches it, is told without a traceback."""
     before = sys.excepthook
 
-    def told(
-        kind: Type[BaseException],  # noqa: UP006
-        error: BaseException,
-        trace: Optional[TracebackType],  # noqa: UP045
-    ) -> None:
+    def told(kind: Any, error: BaseException, trace: Any) -> None:
         if isinstance(error, MissingError):
             print(f"manycl: {error}", file=sys.stderr)
         else:

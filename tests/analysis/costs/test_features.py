@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from manycl.analysis.costs.features import COMPARISONS, COMPUTE, CPU, MEMORY, Features, static_features
+from manycl.analysis.costs.cost_function import COMPARISONS, COMPUTE, CPU, MEMORY, Features, static_features
 from manycl.analysis.interpreter.interpret import interpret
 from tests.analysis.corpus_case import Case, f32, i32, launch, out
 from tests.analysis.costs.test_cost import MULTIPLY

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manycl.analysis.reading.included import included
+from manycl.analysis.reading.options import included
 
 
 def test_nothing_is_read_for_texts_that_include_nothing() -> None:

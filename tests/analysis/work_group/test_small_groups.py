@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
-from manycl.analysis.work_group.beside import beside
-from manycl.analysis.work_group.function import work_group_function
+from manycl.analysis.work_group.function import beside, work_group_function
 from manycl.drivers.driver import Source
 from tests.analysis.work_group import natively
 

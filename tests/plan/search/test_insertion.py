@@ -19,8 +19,8 @@ from manycl.plan.policies.classical.cpop import critical_path, path_device
 from manycl.plan.policies.classical.peft import optimistic_costs
 from manycl.plan.problem import Problem
 from manycl.plan.search.insertion import setting
-from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.delays import delays, downward_ranks, lower_bound, upward_ranks
+from manycl.plan.timeline.operations import BusyIntervals
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import PlanningTuning
 from manycl.plan.verification.verify import verify

@@ -18,8 +18,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.timeline.busy_intervals import BusyIntervals
-from manycl.plan.timeline.operations import Bandwidth
+from manycl.plan.timeline.operations import Bandwidth, BusyIntervals
 from manycl.plan.verification.verify import verify
 from manycl.plan.verification.verify_memory import check_host_memory
 from manycl.run.simulation.foresee import with_times

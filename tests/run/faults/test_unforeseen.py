@@ -22,7 +22,7 @@ from manycl.graph import division
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
 from manycl.model import counts, estimate, occupancy, predictor, transfer, trips
-from manycl.model.history import learning, observed
+from manycl.model.history import learning
 from manycl.plan import splitting
 from manycl.plan.plan import Plan
 from manycl.plan.policies import adaptive, auto, balance
@@ -70,7 +70,7 @@ MODELS: list[tuple[Any, str]] = [
     *((transfer.TransferModel, name) for name in ("__init__", "seconds", "contended")),
     *((trips, name) for name in ("_find", "_value")),
     *((models, name) for name in ("learn", "note_ranges", "note_shares", "on_machine")),
-    *((observed.ObservedLinks, name) for name in ("enqueued", "observe", "handed_over", "added_to")),
+    *((learning.ObservedLinks, name) for name in ("enqueued", "observe", "handed_over", "added_to")),
     (learning, "launch_kind"),
 ]
 PLANNERS: list[tuple[Any, str]] = [

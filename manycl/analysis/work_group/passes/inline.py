@@ -22,8 +22,7 @@ MOST_SIMPLE = 1 << 15  # bytes of a text that functions with loops are written i
 
 def inlined(unit: Unit, kernel: str) -> Unit:
     """The unit with the bodies of functions that wait, or have loops, where a kernel calls them, and with a name of its
-    own for each variable of the kernel. Raises NoGroupFunctionError for functions that wait, if they cannot be written
-    there."""
+    own for each variable of the kernel. Raises NoGroupFunctionError for functions that wait and cannot be."""
     for number in range(MOST_ROUNDS):
         root = unit.kernel(kernel)
         name_uniquely(unit, root)
@@ -47,8 +46,7 @@ def inlined(unit: Unit, kernel: str) -> Unit:
 
 
 def with_loops(unit: Unit) -> set[int]:
-    """The functions that have loops, or call such; of those that are simple enough to be written where they are
-    called."""
+    """The functions that have loops, or call such, and are simple enough to be written where they are called."""
     simple = {ref: function for ref, function in unit.functions.items() if _is_simple(unit, function)}
     return with_callers(simple, {ref for ref, f in simple.items() if any(n.kind in LOOPS for n in f.nodes)})
 
@@ -71,8 +69,7 @@ def _is_plain(type_: CType) -> bool:
 
 
 class _Calls:
-    """Of the functions that wait, which have to be written where they are called; or of ``chosen`` ones, which are
-    where they can be."""
+    """The functions that wait, or are ``chosen``, which have to be (or can be) written where they are called."""
 
     def __init__(self, unit: Unit, kernel: Function, prefix: str, chosen: set[int] | None = None) -> None:
         self.unit, self.kernel, self.prefix = unit, kernel, prefix
@@ -130,8 +127,7 @@ class _Calls:
         return node if id(node) in calls else None
 
     def _body(self, statement: Statement, call: Node, alone: bool) -> list[Edit]:
-        """The edits that write the body of the function before the statement that calls it; ``alone``: that is not in
-        a block."""
+        """The edits that write the function's body before the statement that calls it; ``alone``: in no block."""
         function = self.unit.functions[callee(call).ref]
         self.count += 1
         own = f"{self.prefix}{self.count}"

@@ -1,8 +1,6 @@
-"""Sines of what is certainly not huge: the angles that huge ones need are then not computed.
-
-Built-in functions have one way for all arguments, since loops become vectors. For ``cos(6.28f * (float)i / n)`` with an
-``int`` ``i``, the way for huge ones is never taken, and costs as much as the rest.
-"""
+"""Sines of what is certainly not huge: the angles that huge ones need are then not computed. Built-in functions have
+one way for all arguments, since loops become vectors. For ``cos(6.28f * (float)i / n)`` with an ``int`` ``i``, the way
+for huge ones is never taken, and costs as much as the rest."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.syntax import Variable
 
 NEAR = 2.0**48
-"""Angles below have their sines from the functions for what is near (the driver's ``manycl_near_sin``); so have
-infinities and NaN."""
+"""Angles below, infinities and NaN have their sines from the functions for what is near (``manycl_near_sin``)."""
 _FUNCTIONS = ("sin", "cos")
 _DEEP = 32
 _INTEGERS = ("int", "bool")
@@ -36,8 +33,7 @@ def near_angles(unit: Unit, kernel: Function, variables: dict[int, Variable]) ->
 
 
 def _most(unit: Unit, node: Node, variables: dict[int, Variable], depth: int) -> float:
-    """No value of a node that is finite is larger, or smaller than this negated; of floats, with all that rounding
-    adds."""
+    """No value of a node that is finite is larger, or smaller than this negated; of floats, with rounding."""
     if depth > _DEEP:
         return math.inf
     if _is_converted(unit, node):

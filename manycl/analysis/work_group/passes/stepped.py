@@ -1,9 +1,7 @@
-"""Loops whose variable starts differently in each work-item and moves alike in all of them.
-
-``for (int k = get_global_id(0); k < n; k++)``: after so many turns, the variable is its first value and a number, the
-same for the whole group, more. Written so, neighbours' subscripts stay neighbours, which a variable that each work-item
-counts up for itself does not show.
-"""
+"""Loops whose variable starts differently in each work-item and moves alike in all of them. ``for (int k =
+get_global_id(0); k < n; k++)``: after so many turns, the variable is its first value and a number, the same for the
+whole group, more. Written so, neighbours' subscripts stay neighbours, which a variable that each work-item counts up
+for itself does not show."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ _STEPS = {
     "int": ("int", "short", "char", "uchar", "ushort"),
     "long": ("long", "int", "short", "char", "uchar", "ushort"),
 }
-"""By the type of a variable, those of steps that are added to it as they are. Sums that overflow are undefined, so they
-may be computed in 64 bits."""
+"""By a variable's type, those of steps added to it as they are: sums may be in 64 bits, as overflows are undefined."""
 
 
 @dataclass(frozen=True, slots=True)

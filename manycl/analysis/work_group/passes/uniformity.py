@@ -61,10 +61,9 @@ class Uniformity:
         return id(node) in self._divergent
 
     def _visit(self, node: Node, depth: int, loops: list[Node]) -> None:
-        """Assignments below ``node``, which is within so many loops and branches that work-items disagree about.
-
-        A variable is one value for the work-items that run the block it is declared in: whoever assigns it further
-        inside does so for some of them."""
+        """Assignments below ``node``, which is within so many loops and branches that work-items disagree about. A
+        variable is one value for the work-items that run the block it is declared in: whoever assigns it further inside
+        does so for some of them."""
         if node.kind in LOOPS:
             parts = head_of(self.unit, node)
             if parts.init is not None:

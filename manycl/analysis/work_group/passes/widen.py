@@ -1,9 +1,7 @@
-"""Subscripts in 64 bits.
-
-``A[row * n + col]`` with ``int`` operands is computed in 32 bits and extended. That no sum overflows is known in the
-language, but lost when compilers reorder it, and with it that neighbours' elements are neighbours. Signed overflow is
-undefined, so the same arithmetic in 64 bits gives the same elements; compilers see through it.
-"""
+"""Subscripts in 64 bits. ``A[row * n + col]`` with ``int`` operands is computed in 32 bits and extended. That no sum
+overflows is known in the language, but lost when compilers reorder it, and with it that neighbours' elements are
+neighbours. Signed overflow is undefined, so the same arithmetic in 64 bits gives the same elements; compilers see
+through it."""
 
 from __future__ import annotations
 

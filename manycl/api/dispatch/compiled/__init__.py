@@ -63,8 +63,7 @@ _sought = threading.Event()
 
 
 def install(compiles: bool = True) -> bool:
-    """Use the library from the next eager stream on; without ``compiles`` only if it was compiled before. Return
-    whether that was done."""
+    """Use the library from the next eager stream on (without ``compiles`` only one that is there)."""
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
     try:

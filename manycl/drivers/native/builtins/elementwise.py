@@ -1,8 +1,6 @@
-"""Built-in functions that treat each element of vectors alike: mathematical, integer, common and relational ones.
-
-A row of a table says what a function has, and what it is of one element; overloads follow: for scalars, for vectors of
-each width, and those of which some parameters are scalars for all elements.
-"""
+"""Built-in functions that treat each element of vectors alike: mathematical, integer, common and relational ones. A row
+of a table says what a function has, and what it is of one element; overloads follow: for scalars, for vectors of each
+width, and those of which some parameters are scalars for all elements."""
 
 from __future__ import annotations
 

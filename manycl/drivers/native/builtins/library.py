@@ -1,7 +1,5 @@
-"""The functions of ``*.cl``, by name: definitions stand between blank lines, each with one name.
-
-A definition that begins with a comment has it above its first line, without a blank line between.
-"""
+"""The functions of ``*.cl``, by name: definitions stand between blank lines, each with one name. A definition that
+begins with a comment has it above its first line, without a blank line between."""
 
 from __future__ import annotations
 

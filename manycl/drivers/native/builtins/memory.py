@@ -1,8 +1,6 @@
-"""Built-in functions on memory: vectors at any place, halves, atomic operations, copies of work-groups, fences
-(OpenCL C 3.0, sections 6.15.7 to 6.15.12).
-
-Pointers are generic, but for those that may be to constant memory: all address spaces are one here.
-"""
+"""Built-in functions on memory: vectors at any place, halves, atomic operations, copies of work-groups, fences (OpenCL
+C 3.0, sections 6.15.7 to 6.15.12). Pointers are generic, but for those that may be to constant memory: all address
+spaces are one here."""
 
 from __future__ import annotations
 

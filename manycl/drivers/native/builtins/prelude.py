@@ -24,11 +24,9 @@ _BEFORE = """#line 1 "built-in functions"
 
 
 def prelude(text: str, defined: frozenset[str] = frozenset(), *, single: bool = False) -> str:
-    """The definitions of all built-in functions, types and constants that a text names, but for those in ``defined``.
-
-    A function is one that is called, or whose name is in a macro. ``single``: for a compiler that takes floating-point
-    constants without suffix for floats.
-    """
+    """The definitions of all built-in functions, types and constants that a text names, but for those in ``defined``. A
+    function is one that is called, or whose name is in a macro. ``single``: for a compiler that takes floating-point
+    constants without suffix for floats."""
     plain = _COMMENT.sub(" ", text)
     widths = _widths(plain)
     called, named = _words(plain)

@@ -1,9 +1,6 @@
-"""Kernels with checks of all that they access (MANYCL_CHECK=bounds): how they are compiled, and launched.
-
-In LLVM's unoptimised representation each pointer gets a companion that says into which array it points. That is made
-where an array is, goes with the pointer through variables and calls, and is asked before each access
-(``runtime/checks.cl``).
-"""
+"""Kernels with checks of all that they access (MANYCL_CHECK=bounds): how they are compiled, and launched. In LLVM's
+unoptimised representation each pointer gets a companion that says into which array it points. That is made where an
+array is, goes with the pointer through variables and calls, and is asked before each access (``runtime/checks.cl``)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The clang that compiles kernels for this processor: which one, for what, and how it is called.
-
-MANYCL_CLANG names one; else it is the one in the package ``ziglang``, which is a whole clang with a linker. No headers
-and no libraries of the system are needed: what objects use of the C library is found in the process that loads them.
-"""
+"""The clang that compiles kernels for this processor: which one, for what, and how it is called. MANYCL_CLANG names
+one; else it is the one in the package ``ziglang``, which is a whole clang with a linker. No headers and no libraries of
+the system are needed: what objects use of the C library is found in the process that loads them."""
 
 from __future__ import annotations
 
@@ -104,11 +102,9 @@ def build(clang: Clang, text: str, extra: tuple[str, ...] = (), edit: Callable[[
 
 
 def total(representation: str) -> str:
-    """LLVM's intermediate representation with integer divisions that have a value for all operands.
-
-    Processors interrupt a process that divides by zero, or the least integer by -1; in OpenCL C the value is
-    unspecified. It is that of a division by 1 now, as on PoCL; 0 where clang has folded it.
-    """
+    """LLVM's intermediate representation with integer divisions that have a value for all operands. Processors
+    interrupt a process that divides by zero, or the least integer by -1; in OpenCL C the value is unspecified. It is
+    that of a division by 1 now, as on PoCL; 0 where clang has folded it."""
     folded = _FOLDED.sub(lambda line: re.sub(r" poison\b", " zeroinitializer", line[0]), representation)
     return _DIVISION.sub(_total, folded)
 
@@ -261,8 +257,7 @@ def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
 
 
 def _said(compiler: tuple[str, ...], for_here: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
-    """Return clang's version, and the processor and its features that it compiles for: its own words for what it would
-    run."""
+    """Return clang's version, and the processor and features that it compiles for: its words for what it would run."""
     with limited.scratch() as folder:
         command = (*compiler, *for_here, *KERNELS, "-x", "cl", "-c", "-###", "-o", "probe.o", "-")
         done = limited.run(command, folder=Path(folder), computing=10)

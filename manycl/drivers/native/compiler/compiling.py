@@ -18,19 +18,15 @@ _made: Kept[bytes, bytes] = Kept(128)  # tens of thousands of bytes each
 CONTRACTS = frozenset({"-cl-mad-enable", "-cl-unsafe-math-optimizations", "-cl-fast-relaxed-math"})
 """Build options that allow a product and a sum to be rounded once."""
 REORDERS = frozenset({"-cl-unsafe-math-optimizations", "-cl-fast-relaxed-math"})
-"""Build options that allow sums in another order, and products with reciprocals. NaN, infinities and signs of zero are
-kept."""
+"""Build options that allow sums in another order, and products with reciprocals. NaN, infinities and -0 are kept."""
 _RECIPROCALS = 18  # the clang that has a pragma for them
 
 
 def compile_kernels(text: str, options: Sequence[str] = (), *, defined: frozenset[str] = frozenset()) -> bytes:
-    """A shared object of OpenCL C.
-
-    ``text``: preprocessed, or nearly (``##`` makes no names of built-in functions; it includes nothing). ``options``: a
-    program's build options. ``defined``: the functions that the text defines itself by names of built-in ones. Raises
-    BuildError with the compiler's log, SourceError for options that are none, DriverError where there is no compiler or
-    it has no room.
-    """
+    """A shared object of OpenCL C. ``text``: preprocessed, or nearly (``##`` makes no names of built-in functions; it
+    includes nothing). ``options``: a program's build options. ``defined``: the functions that the text defines itself
+    by names of built-in ones. Raises BuildError with the compiler's log, SourceError for options that are none,
+    DriverError where there is no compiler or it has no room."""
     compiler, before = clang.find(), ""
     if flags.checks_bounds():
         from manycl.drivers.native.compiler import checks

@@ -1,8 +1,6 @@
-"""What objects may use of the C library: the functions that clang or our built-in functions call.
-
-Objects are linked against a library that has only the names, and the C library's own name: so neither its headers nor
-its files for linking are needed, what is missing is found when a kernel is compiled, and loaders find the real one.
-"""
+"""What objects may use of the C library: the functions that clang or our built-in functions call. Objects are linked
+against a library that has only the names, and the C library's own name: so neither its headers nor its files for
+linking are needed, what is missing is found when a kernel is compiled, and loaders find the real one."""
 
 from __future__ import annotations
 

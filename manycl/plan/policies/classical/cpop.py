@@ -1,8 +1,6 @@
-"""``cpop``: the critical path on one device, every other node where it ends first.
-
-H. Topcuoglu, S. Hariri and M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
-computing", IEEE TPDS 13(3), 2002, Section 5.2 (Critical Path on a Processor), with insertion into gaps.
-"""
+"""``cpop``: the critical path on one device, every other node where it ends first. H. Topcuoglu, S. Hariri and M.-Y.
+Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 2002,
+Section 5.2 (Critical Path on a Processor), with insertion into gaps."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ def schedule(given: Setting) -> Schedule:
 
 
 def critical_path(view: Delays, priority: list[float]) -> list[int]:
-    """Return the path from the first node of highest priority (upward plus downward rank) along the highest to the
-    end."""
+    """Return the path from the first node of highest priority (upward plus downward rank) along the highest on."""
     path: list[int] = []
     following = after(view)
     entries = [n for n, edges in enumerate(view.before) if not edges]

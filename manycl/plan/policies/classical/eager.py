@@ -1,5 +1,4 @@
-"""``eager``: the ready kernel of highest rank on any free device, whatever device it prefers (PySchedCL, Section 5,
-Experiment 2)."""
+"""``eager``: the ready kernel of highest rank on any free device, whatever it prefers (PySchedCL, 5, Experiment 2)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """``fcfs``: the kernel that came first, on the fastest of the free devices, without knowledge of when others will be
-free.
-
-First come, first served, as current systems have it (Device-Hopping: P. Metzger, V. Seeker, C. Fensch and M. Cole, TACO
-2021, Section 6.2), without migration; ``hop`` has migration. It does not know whether waiting for a faster device would
-be better; ``pns`` does.
-"""
+free. First come, first served, as current systems have it (Device-Hopping: P. Metzger, V. Seeker, C. Fensch and M.
+Cole, TACO 2021, Section 6.2), without migration; ``hop`` has migration. It does not know whether waiting for a faster
+device would be better; ``pns`` does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """``heft``: the ready kernel of highest rank on the device where it ends first (PySchedCL, Section 5, Experiment 3).
-
 This is the dynamic form of HEFT: the earliest finish time on a device is the end of what runs there now plus the
-kernel's own time. If that device is still busy, the kernel waits for it, and so do those behind it.
-"""
+kernel's own time. If that device is still busy, the kernel waits for it, and so do those behind it."""
 
 from __future__ import annotations
 

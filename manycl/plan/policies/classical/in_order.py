@@ -17,10 +17,8 @@ def on_one_device(
     problem: Problem, table: Costs, order: Sequence[int], queues: Sequence[int], below: float = float("inf")
 ) -> Schedule | None:
     """Return the schedule on the device where the predicted makespan is smallest, the first of equals; ``queues[d]``
-    queues of device d are used. None: on no device is the end predicted before ``below``.
-
-    A kernel whose preference excludes that device runs on the one of its own where it takes least time.
-    """
+    queues of device d are used. None: on no device is the end predicted before ``below``. A kernel whose preference
+    excludes that device runs on the one of its own where it takes least time."""
     best: Schedule | None = None
     chosen, limit = -1, below
     devices = problem.machine.indices

@@ -1,8 +1,6 @@
-"""``peft``: the device where a kernel ends early and its successors can end early, too.
-
-H. Arabnejad and J. G. Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table", IEEE
-TPDS 25(3), 2014 (Predict Earliest Finish Time), with insertion into gaps.
-"""
+"""``peft``: the device where a kernel ends early and its successors can end early, too. H. Arabnejad and J. G. Barbosa,
+"List scheduling algorithm for heterogeneous systems by an optimistic cost table", IEEE TPDS 25(3), 2014 (Predict
+Earliest Finish Time), with insertion into gaps."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""``pns``: whole kernels in the order in which they come, each where it ends first, if need be after waiting.
-
-The perfect non-migrating scheduler with which Device-Hopping is compared (P. Metzger, V. Seeker, C. Fensch and M. Cole,
+"""``pns``: whole kernels in the order in which they come, each where it ends first, if need be after waiting. The
+perfect non-migrating scheduler with which Device-Hopping is compared (P. Metzger, V. Seeker, C. Fensch and M. Cole,
 TACO 2021, Section 6.1): first come, first served, but it knows what kernels take on each device, and so when devices
-become free: a kernel ends at min(C_slow, W + C_fast) (Equations 5 and 13). Here that knowledge is the estimates.
-"""
+become free: a kernel ends at min(C_slow, W + C_fast) (Equations 5 and 13). Here that knowledge is the estimates."""
 
 from __future__ import annotations
 

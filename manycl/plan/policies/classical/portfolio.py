@@ -1,8 +1,5 @@
-"""``portfolio``: the best of several list schedulers, then improved by local search.
-
-HEFT with insertion on three ranks, CPOP, PEFT and every device alone; see ``plan/search/local_search.py`` for the
-search.
-"""
+"""``portfolio``: the best of several list schedulers, then improved by local search. HEFT with insertion on three
+ranks, CPOP, PEFT and every device alone; see ``plan/search/local_search.py`` for the search."""
 
 from __future__ import annotations
 

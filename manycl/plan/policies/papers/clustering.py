@@ -1,9 +1,7 @@
-"""``clustering``: whole task components on one device's several queues (PySchedCL, Sections 3-5, Experiment 1).
-
-The user says which kernels belong together (task components) and where they run (device preferences). Kernels of a
+"""``clustering``: whole task components on one device's several queues (PySchedCL, Sections 3-5, Experiment 1). The
+user says which kernels belong together (task components) and where they run (device preferences). Kernels of a
 component then go round-robin to the queues of its device (:func:`manycl.plan.search.queues.setup_cq`), so the host does
-not act in between.
-"""
+not act in between."""
 
 from __future__ import annotations
 
@@ -128,8 +126,7 @@ class Clustering:
         return now + seconds * max(1.0, load), *tie
 
     def _load(self, component: int, device: DeviceIndex) -> float:
-        """Return the share of the device that the component's kernels use, one at a time: the mean over their
-        seconds."""
+        """Return the share of the device that the component's kernels use, one at a time: a mean."""
         known = self._loads.get((component, device))
         if known is None:
             nodes = self.problem.graph.nodes
@@ -147,11 +144,9 @@ class Clustering:
 
 def _tuned(problem: Problem) -> _Counts:
     """Return the numbers of queues, and the most components of each device, with which all ends first in simulation.
-
     PySchedCL finds its best mapping configuration (q_gpu, q_cpu, h_cpu; Section 5) by trying all. Here each number is
     changed as long as that helps, for all devices of a kind together, then for one after another: a queue more; and no
-    component, one, two … on a device. All tries together may take as much work as any planning.
-    """
+    component, one, two … on a device. All tries together may take as much work as any planning."""
     devices = problem.machine.devices
     best: _Counts = problem.queues, (inf,) * len(devices)
     if (foresee := problem.foresee) is None:
@@ -179,11 +174,8 @@ def _tuned(problem: Problem) -> _Counts:
 
 def connected(graph: Graph) -> tuple[tuple[int, ...], ...]:
     """Return the weakly connected components of the graph, cut where the device preference changes and around host
-    tasks.
-
-    A cut component could wait for itself (a - b - a); so nodes are only joined when equally many changes of preference
-    lie before them, and every edge between two components leads to a higher count.
-    """
+    tasks. A cut component could wait for itself (a - b - a); so nodes are only joined when equally many changes of
+    preference lie before them, and every edge between two components leads to a higher count."""
     count = len(graph.nodes)
     label: list[object] = ["\0host" if isinstance(node, HostTask) else node.device for node in graph.nodes]
     phase = [0] * count

@@ -1,8 +1,6 @@
-"""``mkmd``: MKMD's two phases; after the coarse one, kernels are split into the time slots that it left.
-
-J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Sections
-5.3 and 5.4, Algorithms 1 and 2. Line 14 of Algorithm 2 is read as the text has it: the candidate that ends earliest.
-"""
+"""``mkmd``: MKMD's two phases; after the coarse one, kernels are split into the time slots that it left. J. Lee, M.
+Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Sections 5.3 and
+5.4, Algorithms 1 and 2. Line 14 of Algorithm 2 is read as the text has it: the candidate that ends earliest."""
 
 from __future__ import annotations
 
@@ -74,12 +72,10 @@ def turns(problem: Problem, table: Table, first: Timeline) -> Iterator[tuple[Tur
 
 
 def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Turn]) -> None:
-    """Place the kernel on its device as early as it can be, then in ranges if that is earlier (lines 4 to 15).
-
-    A slot is available where none of the rivals would run. These are where the adjusted schedule has them: on their
-    devices, as early as this kernel and those before it allow. (Their places in the coarse timeline are out of date as
-    soon as anything before them has ended earlier.)
-    """
+    """Place the kernel on its device as early as it can be, then in ranges if that is earlier (lines 4 to 15). A slot
+    is available where none of the rivals would run. These are where the adjusted schedule has them: on their devices,
+    as early as this kernel and those before it allow. (Their places in the coarse timeline are out of date as soon as
+    anything before them has ended earlier.)"""
     node, home = turn.node, turn.home
     whole = _whole(timeline, table, turn)
     if whole is None:
@@ -191,11 +187,9 @@ def available(timeline: Timeline, reaches: Sequence[Reach], whole: Fit, end: flo
 
 
 def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
-    """Return the numbers of groups by slot, from all in the last one on by hill climbing (Algorithm 2).
-
-    A slot with one step more ends later than it did, so the kernel then ends with that slot or with the last of the
-    others; the best candidate is the one whose own slot ends first.
-    """
+    """Return the numbers of groups by slot, from all in the last one on by hill climbing (Algorithm 2). A slot with one
+    step more ends later than it did, so the kernel then ends with that slot or with the last of the others; the best
+    candidate is the one whose own slot ends first."""
     groups = problem.splits[node].groups
     step = max(1, groups // PLANNING.steps)
     shares = [0] * len(slots)

@@ -1,8 +1,6 @@
-"""``mkmd_coarse``: MKMD's first phase, whole kernels in the first gap where they end earliest.
-
-J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Section
-5.2, Eq. 4-10. O(V^2 K) for V kernels on K devices: a gap is searched for among all operations of a device.
-"""
+"""``mkmd_coarse``: MKMD's first phase, whole kernels in the first gap where they end earliest. J. Lee, M. Samadi and S.
+Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Section 5.2, Eq. 4-10. O(V^2 K)
+for V kernels on K devices: a gap is searched for among all operations of a device."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ class Table(NamedTuple):
 
 
 def look_up(problem: Problem) -> Table:
-    """Return the table of a problem. Raises PolicyError for a node that no device can run, and for a split that is
-    wrong."""
+    """Return the table of a problem. Raises PolicyError for a node that no device can run, and a wrong split."""
     devices = problem.machine.indices
     launch = problem.estimates.launch
     for node, split in problem.splits.items():
@@ -69,8 +66,7 @@ def in_priority(problem: Problem, table: Table) -> list[int]:
 
 
 def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
-    """Return where the whole node ends first, the first of equals (Eq. 5-8). ``places`` must have a device with room
-    for it."""
+    """Return where the whole node ends first, the first of equals (Eq. 5-8). ``places`` has one with room."""
     found = table.places[node]
     if not found:
         return timeline.fit(node, ON_HOST)
@@ -78,10 +74,8 @@ def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
 
 
 def place(timeline: Timeline, table: Table, node: int) -> float:
-    """Place a node where it ends first, and its results are on the host; return when it ends, in seconds.
-
-    On a device that has too little memory for all of it, it runs in ranges that fit, one after another.
-    """
+    """Place a node where it ends first, and its results are on the host; return when it ends, in seconds. On a device
+    that has too little memory for all of it, it runs in ranges that fit, one after another."""
     found = table.places[node]
     roomy = [d for d, most in found if most == 0]
     best = earliest(timeline, table, node) if roomy or not found else None

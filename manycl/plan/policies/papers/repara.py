@@ -65,8 +65,7 @@ class Repara:
 
 def _enter(costs: PartitionCosts, rates: int) -> int:
     """Add the choices of all nodes that are not fixed, with ``rates`` equal parts or, where that is too much for a
-    graph of this size, half of them, and so on (1: kernels are divided only where they must be). Return the number of
-    parts."""
+    graph of this size, half of them, and so on (1: kernels are divided only where they must be). Return how many."""
     problem = costs.problem
     nodes = [n for n in range(len(costs.choices)) if n not in costs.end]
     places = [len(problem.places(n)) for n in nodes if n in problem.splits]

@@ -23,8 +23,7 @@ TENTHS = 10  # parts of a kernel's work-groups that ``partition`` counts
 
 
 def asked_for(problem: Problem) -> bool:
-    """Return whether some kernel of the graph is to be divided in tenths, and can be, on a machine that has both
-    kinds."""
+    """Return whether some kernel of the graph is to be divided in tenths, and can be, on a machine with both."""
     kinds = {d.kind for d in problem.machine.devices}
     nodes = enumerate(problem.graph.nodes)
     return {"gpu", "cpu"} <= kinds and any(_tenths(task) is not None and n in problem.splits for n, task in nodes)
@@ -35,8 +34,7 @@ def _tenths(task: object) -> int | None:
 
 
 def shares(groups: int, tenths: int, gpus: Sequence[float], cpus: Sequence[float]) -> list[int]:
-    """Return the work-groups of each GPU and then of each CPU; ``gpus`` and ``cpus`` are the seconds each takes for
-    them all."""
+    """Return the work-groups of each GPU and then of each CPU; ``gpus``, ``cpus``: seconds each takes for all."""
     on_gpus = (groups * tenths + TENTHS // 2) // TENTHS
     return [*_by_speed(on_gpus, gpus), *_by_speed(groups - on_gpus, cpus)]
 
