@@ -337,7 +337,7 @@ class Timeline(Operations):
         """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
         waits, made, arrived, add, makers = [*after], list[int](), self.segments.arrived, self._add, self.makers
         for move, origin, by, slots in hops:
-            op = add(move, makers(origin if by is None else made[by]), slots)
+            op = add(move, makers(origin) if by is None else (made[by],), slots)
             made.append(op)
             arrived(move, op)
             if move.target == memory:

@@ -157,16 +157,11 @@ def nearest(
     found: list[tuple[float, DeviceIndex, int]] = []  # the ends if all data were there
     for device, most in places:
         if device != home:
-            seconds = timeline.rows[node][device]
-            if _first(timeline, device, ready, seconds * step) < end:
-                found.append((_first(timeline, device, ready, seconds * share), device, most))
+            seconds, first = timeline.rows[node][device], timeline.kernels[device].first
+            if first(ready, seconds * step) + seconds * step < end:
+                found.append((first(ready, seconds * share) + seconds * share, device, most))
     chosen = [*sorted(found)[: count - 1], (0.0, home, 0)] if found else []
     return [timeline.reach(node, device, most) for _, device, most in chosen]
-
-
-def _first(timeline: Timeline, device: DeviceIndex, ready: float, seconds: float) -> float:
-    """Return when an operation would end that takes a device ``seconds``."""
-    return timeline.kernels[device].first(ready, seconds) + seconds
 
 
 def available(timeline: Timeline, reaches: Sequence[Reach], whole: Fit, end: float) -> list[Slot]:
