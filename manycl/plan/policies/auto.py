@@ -304,7 +304,9 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
     nodes, devices = len(whole.graph), len(whole.machine.devices)
     if nodes and (devices > 1 or splits):
         cells = nodes * devices
-        in_turn = table is not None and _in_turn(whole, table)  # no other shares end earlier than equal ones
+        # no other shares end earlier than equal ones, and nothing is merged
+        are_apart = all(split.merge == "none" for split in splits.values())
+        in_turn = table is not None and are_apart and _in_turn(whole, table)
         members = PLANNING.members * cells
         effort = min(PLANNING.effort, int((budget - members - PLANNING.coarse * cells) / PLANNING.placed))
         is_searched = not (splits or whole.fixed) and effort >= PLANNING.search * nodes

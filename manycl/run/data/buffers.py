@@ -33,7 +33,7 @@ class Buffers:
         self.reading = 0.0
         """Seconds that bringing bytes to the host between runs has taken."""
         self.giving = 0.0
-        """Seconds that giving large buffers callers' contents has taken since the last run."""
+        """Seconds that sending callers' contents straight to devices has taken since the last run."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
         self._resting = self._memory.pool
@@ -226,13 +226,14 @@ class Buffers:
         if pages is None:
             copy_bytes(self.overwrite(key), data)
             return
-        began = perf_counter()
         pages.times += 1
         where = first_reads(key) if pages.times > ENOUGH else ()
-        if not where or not self._send(key, data, pages, where):
+        began = perf_counter()
+        if where and self._send(key, data, pages, where):
+            self.giving += perf_counter() - began  # (a run counts its uploads of what the host has)
+        else:
             copy_bytes(self.overwrite(key), data)
         self.given.add(key)
-        self.giving += perf_counter() - began
 
     def _send(self, key: BufferKey, data: Bytes, pages: CallersMemory, where: Sequence[ValidRegion]) -> bool:
         """Copy the caller's bytes to the memories that read them first, if that can be done."""

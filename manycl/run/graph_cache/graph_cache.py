@@ -72,6 +72,8 @@ class GraphCache:
         self._foreseen: Decision | None = None  # what was decided ahead of time
         # seconds of the last planned run, of all reads before, and of giving its buffers their contents
         self._unread: tuple[float, float, float] | None = None
+        # the graph of the last eager run, and the seconds of all reads before it had ended
+        self._behind: tuple[RecurringGraph, float] | None = None
         self._is_decided = False  # whether it is decided how the commands run that come now
 
     def results(self, read: Iterable[Place | None]) -> tuple[BufferKey, ...]:
@@ -84,8 +86,7 @@ class GraphCache:
     def run(self, batch: Batch, policy: str, read: Sequence[Place | None]) -> Result:
         """Run enqueued commands by the policy of that name. ``read``: what the host reads then; of graphs that were
         read before, what was read after each run counts. Raises what ``Session.run`` raises."""
-        if self._unread is not None:
-            self._note_last(*self._unread)
+        self._settle()
         self._note_read()
         session, self._policy, self._is_decided = self._session, policy, False
         if self._version != self._events.version:
@@ -113,10 +114,18 @@ class GraphCache:
         return result
 
     def took(self, seconds: float) -> None:
-        """Note the seconds of the last ``run``, from the first call that enqueued a part of it. What giving buffers
-        their contents, and reading its results takes is added (eager runs read theirs before they end)."""
+        """Note the seconds of the last ``run``, from the first call that enqueued a part of it. What sending buffers
+        their contents, and reading its results takes is added."""
         giving = self._giving()
         self._unread = seconds + giving, self._session.buffers.reading, giving
+
+    def _settle(self) -> None:
+        """Note the last run, whose results have been read by now."""
+        if self._unread is not None:
+            self._note_last(*self._unread)
+        if self._behind is not None:
+            (known, before), self._behind = self._behind, None
+            known.read_behind(self._session.buffers.reading - before)
 
     def _giving(self) -> float:
         """Return the seconds that giving buffers callers' contents has taken since this was asked last."""
@@ -155,8 +164,7 @@ class GraphCache:
     def next(self, policy: str, first: DeviceTask | None = None) -> Decision:
         """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked
         for. ``first``: the first of them (None: it is not there yet)."""
-        if self._unread is not None:
-            self._note_last(*self._unread)
+        self._settle()
         (foreseen, self._foreseen), decided, session = (self._foreseen, None), self._decided, self._session
         self._is_decided = True
         if self._seen != policy or self._version != self._events.version:
@@ -191,8 +199,7 @@ class GraphCache:
         empty: that is not known. How the next commands run is decided now, if the graph is known that comes next."""
         if self._version != self._events.version:
             return ()
-        if self._unread is not None:
-            self._note_last(*self._unread)
+        self._settle()
         known = self._last.then() if self._last is not None and self._last.then is not None else None
         if known is not None and not self._is_decided:
             self._foreseen = self.next(self._seen)
@@ -241,8 +248,7 @@ class GraphCache:
 
     def ran_eagerly(self, run: EagerResult, seconds: float, policy: str) -> None:
         """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
-        if self._unread is not None:
-            self._note_last(*self._unread)
+        self._settle()
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
         self._is_decided = False
@@ -261,6 +267,7 @@ class GraphCache:
             if is_new := not known.runs:
                 self._fresh = (*self._fresh, (seconds, known.nodes))[-ENOUGH:]
             known.ran_eagerly(run, seconds)
+            self._behind = (known, self._session.buffers.reading) if self._session.machine.is_spread else None
             run.known = weakref.ref(known)
             if self._demanded or not gains_nothing(known.quickest, is_new):
                 self._look(known, seconds, lambda: run.enqueued)

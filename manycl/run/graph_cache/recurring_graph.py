@@ -167,6 +167,12 @@ class RecurringGraph(CachedGraph):
         self.latest = seconds
         self._device, self._given_last = run.device, list(map(_task, run.given))
 
+    def read_behind(self, seconds: float) -> None:
+        """Note the seconds for which the host has read results behind the last run, an eager one."""
+        if seconds and self._eager:
+            self._eager[-1] += seconds
+            self.latest += seconds
+
     def begins_with(self, first: DeviceTask | None) -> bool:
         """Return whether its runs on one device were short, and its first command is a launch like this one."""
         if not isinstance(first, Launch) or not gains_nothing(self.quickest):

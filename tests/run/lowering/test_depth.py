@@ -58,6 +58,7 @@ kernel void edged(global const int *a, global int *b, int w, int h) {
     if (x > 0 && x < w - 1 && y > 0 && y < h - 1) b[y * w + x] = a[(y - 1) * w + x] + 3 * a[(y + 1) * w + x];
     else b[y * w + x] = a[y * w + x];
 }
+kernel void tally(global const int *a, global int *b, int n) { atomic_add(&b[a[get_global_id(0)] & 7], n); }
 kernel void maybe(global const int *a, global int *b) { if (a[get_global_id(0)]) b[get_global_id(0)] = 1; }
 kernel void printing(global const int *a, global int *b) { b[get_global_id(0)] = a[get_global_id(0)]; printf("x"); }
 kernel void copied(global const int *a, global int *b) { b[get_global_id(0)] = a[get_global_id(0)]; }
@@ -371,6 +372,14 @@ def test_auto_divides_long_launches_of_a_loop_evenly_between_devices_that_are_al
         plan = Auto().plan(replace(problem, foresee=foreseeing(problem, directory_of(problem))))
         assert ("mkmd" in plan.details["asked"]) is is_asked
         assert plan.is_split
+
+
+def test_auto_divides_a_launch_whose_results_are_merged() -> None:
+    graph = to_and_fro("tally", 1, 4, 3)
+    where = Machine(machine([1, 2]).devices, tuple(Link(a, b, 1e9, 1e-6) for a, b in [(0, 1), (1, 0), (0, 2), (2, 0)]))
+    problem = Problem(graph, where, Taking(where, 1e-2), (1, 1), splits=Splits(graph), repeated=2)
+    plan = Auto().plan(replace(problem, foresee=foreseeing(problem, directory_of(problem))))
+    assert plan.is_split, plan.details
 
 
 def test_what_ranges_of_deeper_blocks_touch_is_hardly_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
