@@ -22,7 +22,7 @@ SOURCE = "kernel void twice(global int *x, int n) { if (get_global_id(0) < n) x[
 BESIDE = (Kernel, Recording, Reserved, RunTrace)
 """Classes that public functions return, beside those that the package exports."""
 INSIDE = {
-    "Queue": "add begin_stream collected finish_for give keep make_room move reach_horizon "
+    "Queue": "add begin_stream collected finish_for first_reads give keep make_room move reach_horizon "
     "read_ahead read_behind submitting uses wait_for write_ahead",
     "Array": "__init__ check_out checked meets new use",
     "Event": "__init__",
@@ -150,6 +150,7 @@ CALLS: dict[str, Callable[[Place], tuple[Callable[..., Any], dict[str, Any]]]] =
     "load_machine": lambda p: (mc.load_machine, {"path": "mkmd"}),
     "policy": lambda p: (mc.policy, {"name": "odd"}),
     "reserve": lambda p: (mc.reserve, {"devices": "cpu/2#0"}),
+    "sampler": lambda p: (mc.sampler, {"addressing": "repeat"}),
     "successive_subsections": lambda p: (mc.successive_subsections, {"count": 1}),
     "trace_all": lambda p: (mc.trace_all, {"path": p.folder / "all.txt"}),
 }  # fmt: skip

@@ -33,6 +33,7 @@ from manycl.plan.rescheduling import on_present
 from manycl.plan.search.alternatives import following, with_units
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered
+from manycl.run.tiling.limits import limited
 from manycl.utilities.unforeseen import told
 
 Policy = StaticPolicy | DynamicPolicy | Plan
@@ -120,6 +121,8 @@ def moving(problem: Problem, policy: Policy, plan: Plan) -> Plan:
 def in_advance(problem: Problem) -> Plan | None:
     """Return the plan by which launches are cut whose devices are chosen at run time, so that they may leave these:
     each on its fastest device. Return None where no launch may."""
+    if problem.as_planned or limited(problem, None):  # (nothing is evicted for packets)
+        return None
     seconds = problem.estimates.launch
     try:
         fastest = [
@@ -129,7 +132,9 @@ def in_advance(problem: Problem) -> Plan | None:
         took = [0.0 if d == ON_HOST else seconds(n, d) for n, d in enumerate(fastest)]
         whole = [Assignment(n, d, 0, 0.0, t) for n, (d, t) in enumerate(zip(fastest, took, strict=True))]
         plan = Plan(tuple(whole), "", tuple(d.name for d in problem.machine.devices), 0.0)
-        found = plan if problem.as_planned else with_preemption(problem, plan, demanded=False)
+        found = with_preemption(problem, plan, demanded=False)
+    except ManyclError:  # a kernel that no device can run: the run says so
+        return None
     except Exception as error:
         told(error, "finding out which launches may leave devices")
         return None

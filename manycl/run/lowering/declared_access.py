@@ -56,6 +56,9 @@ class Declared(Division):
             found[key] = Access(reads, touched if key in launch.writes else NOTHING, overwrites)
         return found
 
+    def widened(self, inner: GroupRange, groups: GroupRange) -> dict[BufferKey, Access]:
+        return self.access(groups)
+
     def hull(self, groups: GroupRange) -> Mapping[BufferKey, Access]:
         return self.access(groups)
 

@@ -18,7 +18,7 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Part, Problem
 from manycl.plan.search.partition import Slot, water_fill, where_data_are
 from manycl.plan.split import Slice, Split
-from manycl.plan.timeline.busy_intervals import BusyIntervals
+from manycl.plan.timeline.operations import BusyIntervals
 from manycl.plan.timeline.timeline import Reach, Timeline
 from manycl.plan.verification.verify import verify
 from tests.plan.plan_cases import problem

@@ -78,7 +78,7 @@ PLANNERS: list[tuple[Any, str]] = [
     *((adaptive.Adaptive, name) for name in ("plan", "observe", "settled")),
     *((policy, "select") for policy in (heft.Heft, eager.Eager, clustering.Clustering)),
     *((clustering.Clustering, name) for name in ("start", "components", "queues", "resident")),
-    *((auto, name) for name in ("list_schedule", "on_one_device", "_splits", "_gains")),
+    *((auto, name) for name in ("list_schedule", "on_one_device", "_splits", "_at_best")),
     *((splitting, name) for name in ("_best", "_slice", "known_launch", "with_work_groups")),
     (assign, "bottom_levels"),
 ]

@@ -225,9 +225,9 @@ def test_steps_made_beside_runs_rely_on_contents_that_are_known(queue: mc.Queue,
     graph, y = prepared(queue, program, arrays)
     session, plan = queue.session, halves(queue)
     problem = session.problem(graph.graph)
-    assert session.data.steps.lower_ahead(problem, plan, session.directory.copy()) is None
+    assert session.data.steps.lower_ahead(problem, plan, session.directory.copy(), frozenset()) is None
     session.run(graph.graph, plan)
-    found = session.data.steps.lower_ahead(problem, plan, copied := session.directory.copy())
+    found = session.data.steps.lower_ahead(problem, plan, copied := session.directory.copy(), frozenset())
     assert found is not None
     assert found.looked_at
     assert found.fits(session.directory)
