@@ -17,10 +17,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
 from manycl.graph.graph import BufferKey, Graph, Launch
-from manycl.graph.work_groups import with_work_groups
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Estimates
-from manycl.model.occupancy import work_groups
 from manycl.plan.movable import is_in_order
 from manycl.plan.preemptible import at_a_time, least_groups, longest_packet
 from manycl.plan.problem import ENQUEUING, Problem
@@ -128,7 +126,8 @@ class DeviceEstimates:
         shortens = owner.shortens and owner.memory == HOST and is_in_order(launch, chunks.dimension)
         filled = 0.0
         if not shortens and owner.kind == "cpu":  # each thread runs one group at a time
-            filled = owner.compute_units * total / max(total, work_groups(with_work_groups(launch)))
+            groups = launch.work_items // math.prod(launch.local_size) if launch.local_size else total
+            filled = owner.compute_units * total / max(total, groups)
         elif not shortens:  # one group takes as long as all those that run beside it
             filled = (self._problem.range_seconds(node, device, 1) - owner.launch_overhead) / each
         items = None if shortens else self._problem.estimates.first_slice(node, device)
