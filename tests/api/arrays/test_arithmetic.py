@@ -295,7 +295,7 @@ def test_kernels_are_named_divisible_and_kept(queue: mc.Queue) -> None:
     splits = Splits(graph.graph)
     assert [splits.why(n) for n in range(len(names))] == [""] * len(names)
     graph.run()
-    assert {k.name.partition(" ")[0] for k in queue.trace.kernels()} == set(names)
+    assert {k.name.partition(" ")[0] for k in queue.trace.kernels()} - {"copy"} == set(names)  # (a plan may copy)
     with queue.prepare() as again:
         first += [a + a]
     kernels = [next(n for n in g.graph.nodes if n.name == "add_float32").kernel for g in (graph, again)]  # type: ignore[union-attr]
