@@ -51,7 +51,7 @@ class ModelEstimates(Estimates):
         except Exception as error:
             told(error, "finding out whether transfers slow each other down")
         self._exact = exact
-        self._counted = counted
+        self.is_counted = counted
         self._names = [identity(d) for d in machine.devices]
         self._ranges: dict[tuple[int, int, int], RangeCosts | None] = {}
 
@@ -61,7 +61,7 @@ class ModelEstimates(Estimates):
         return ModelEstimates(self._graph, self._machine, self._history, counted=False)
 
     def for_graph(self, graph: Graph) -> ModelEstimates:
-        return ModelEstimates(graph, self._machine, self._history, exact=self._exact, counted=self._counted)
+        return ModelEstimates(graph, self._machine, self._history, exact=self._exact, counted=self.is_counted)
 
     def launch(self, node: int, device: DeviceIndex) -> float:
         """Return the seconds of a node on a device of the machine; infinite where no version is for it."""
@@ -221,7 +221,7 @@ class ModelEstimates(Estimates):
     @cached_property
     def _predictor(self) -> Predictor:
         try:
-            return Predictor(self._machine, self._history, self._graph.buffers, counted=self._counted)
+            return Predictor(self._machine, self._history, self._graph.buffers, counted=self.is_counted)
         except Exception as error:
             told(error, "reading what was measured")
             return Predictor(self._machine, History(), self._graph.buffers)

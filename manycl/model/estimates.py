@@ -47,6 +47,9 @@ class Estimates(ABC):
         """Return the seconds of some ranges of a launch, which follow one another, as one: by default their sum."""
         return sum(self.launch(node, device) for node in nodes)
 
+    is_counted = False
+    """Whether operations of kernels have been counted for them."""
+
     def uncounted(self) -> Estimates:
         """Return the same estimates without counting operations, which takes long: the rest is guessed roughly."""
         return self
@@ -96,7 +99,7 @@ class Wrapped(Estimates):
         self._wrap(known)
 
     def _wrap(self, known: Estimates) -> None:
-        self.known, self.contended = known, known.contended
+        self.known, self.contended, self.is_counted = known, known.contended, known.is_counted
         for name, default in vars(Estimates).items():
             if callable(default) and not name.startswith("_") and getattr(type(self), name) is default:
                 setattr(self, name, getattr(known, name))

@@ -52,6 +52,8 @@ class Odd(Estimates):
 
     contended = True
 
+    is_counted = True
+
     def launch(self, node: int, device: int) -> float:
         return 1.5
 

@@ -238,7 +238,7 @@ def _splits(
         budget,
         least,
         lambda: sum(map(analysed.following, asked)) if analysed is not None else 0.0,
-        problem.estimates.uncounted() is not problem.estimates,  # operations have been counted
+        problem.estimates.is_counted,
     ):
         return None
     return {n: split for n in worth if (split := splits.get(n)) is not None}
