@@ -30,7 +30,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.result import Result
 from manycl.run.lowering.depth import IN_DEPTH, _Segment, in_depth
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import RANGE, Lowered
+from manycl.run.lowering.steps import RANGE, Lowered, first_reads
 from manycl.run.recovery.replanning import not_begun
 from manycl.run.simulation.foresee import directory_of, foresee, foreseeing
 from tests.run.chaos.test_state import Unit, machine
@@ -372,6 +372,30 @@ def test_auto_divides_long_launches_of_a_loop_evenly_between_devices_that_are_al
         plan = Auto().plan(replace(problem, foresee=foreseeing(problem, directory_of(problem))))
         assert ("mkmd" in plan.details["asked"]) is is_asked
         assert plan.is_split
+
+
+def test_what_devices_need_first_is_what_their_ranges_read_before_a_step_has_written_it() -> None:
+    graph = to_and_fro("edged", 2, 4, 68, 132, size=(68, 132))
+    where = Machine(machine([1, 2]).devices, tuple(Link(a, b, 1e9, 1e-9) for a, b in [(0, 1), (1, 0), (0, 2), (2, 0)]))
+    problem = Problem(graph, where, Taking(where, 1e-2), (1, 1), splits=Splits(graph))
+    plan = ranges(graph, [0.5], ("d0", "d1"))
+    found = first_reads(lower(problem, plan, directory_of(problem)), where)
+    read, written = (BufferKey(key) for key in (0, 1))
+    assert written not in found, "the first launch overwrites it"
+    masks = np.zeros(4 * 68 * 132, int)
+    for region, mask in found[read]:
+        for low, high in zip(region.low, region.high, strict=True):
+            assert not masks[low:high].any(), "regions do not overlap"
+            masks[low:high] = mask
+    first = graph.nodes[0]
+    assert isinstance(first, Launch)
+    division = divide(first, plan.assignments[0].range.dimension, dict.fromkeys((read, written), len(masks)))
+    for a in plan.assignments[:2]:
+        reads = division.access(a.range)[read].reads
+        for low, high in zip(reads.low, reads.high, strict=True):
+            assert (masks[low:high] & 1 << where.devices[a.device].memory).all(), "each has what its range reads"
+    assert set(masks) <= {2, 4, 6}
+    assert 0 < (masks == 6).sum() < len(masks) // 4, "both have a border"
 
 
 def test_auto_divides_a_launch_whose_results_are_merged() -> None:
