@@ -45,7 +45,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class CostFunction:
-    """What a kernel costs in any launch. ``domain``: on which values of scalars and ids the trip counts are these
+    """The cost of a kernel in any launch. ``domain``: on which values of scalars and ids the trip counts are these
     (elsewhere loops do not run at all). ``unknown``: why loops have the trip count ``trips(line)``, which stands for
     what is not known before execution. ``operations``: what one work-item executes at most, by kind (bytes of accesses
     end in ``.bytes``)."""
@@ -218,7 +218,7 @@ class Features:
     memory_accesses: float
 
     def values(self, device: str) -> tuple[float, ...]:
-        """What the predictor of slice sizes for a device (``cpu`` or ``gpu``) is given, in the order of ``CPU`` and
+        """Return the inputs of a device's predictor of slice sizes (``cpu`` or ``gpu``), in the order of ``CPU`` and
         ``GPU``. Raises KeyError for another device."""
         named = {
             TRANSFERRED: self.bytes_transferred,
@@ -234,7 +234,7 @@ class Features:
 
 
 def feature_of(kind: str) -> str:
-    """Which feature operations of a kind count to; empty for none."""
+    """Return the feature to which operations of a kind count; empty for none."""
     family, _, rest = kind.partition(".")
     if rest.endswith("bytes"):
         return ""
@@ -278,7 +278,7 @@ def launch_features(cost: LaunchCost, facts: KernelFacts) -> Features:
 
 
 def _within(loops: tuple[Loop, ...]) -> Expr:
-    """That counters are below trips which are known."""
+    """Return the condition that loops' counters are below their trip counts, where these are known."""
     limits = [
         x.less(x.var(loop.name, 0, x.INFINITE), loop.trips)
         for loop in loops

@@ -362,7 +362,7 @@ class Expressions(Conversions):
         return found
 
     def other(self, node: Node) -> Cell:
-        """What is rare: evaluate what is below it and know nothing."""
+        """Evaluate the operands of a rare expression, and return that its value is not known."""
         if node.kind in ("BLOCK_EXPR", "GCC_ASM_STMT", "ASM_STMT", "MS_ASM_STMT"):
             what = "a block" if node.kind == "BLOCK_EXPR" else "inline assembly"
             raise Unanalysable(f"{what}, line {self.line(node.start)}")

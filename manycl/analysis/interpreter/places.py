@@ -321,7 +321,7 @@ class Initialisers(Places):
         return Aggregate(entries)
 
     def fill(self, entries: dict[tuple[int, int], Value], type_: CType, start: int, filled: int) -> None:
-        """What an initialiser does not name is zero."""
+        """Set to zero the elements of an array that its initialiser does not name."""
         leaf = type_.target
         while leaf is not None and leaf.kind == "array":
             leaf = leaf.target

@@ -1,4 +1,4 @@
-"""What OpenCL C's built-in functions do to the memory behind their pointer arguments (OpenCL C 3.0, section 6.15). An
+"""Effects of OpenCL C's built-in functions on the memory behind their pointer arguments (OpenCL C 3.0, 6.15). An
 effect is ``r`` (reads), ``w`` (writes), ``rw`` or ``-`` (neither). A function that is not listed here and takes a
 pointer counts as reading and writing through it."""
 

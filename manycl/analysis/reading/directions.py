@@ -1,4 +1,4 @@
-"""Which arguments of a kernel are read and written: the points-to analysis run over the light tree. Each function has a
+"""Finds the arguments of a kernel that are read and written, by a points-to analysis of the light tree. A function has a
 summary that its calls instantiate. Everything that cannot be followed (an address made an integer, stored in memory, or
 given to an unknown function; a pointer loaded from a buffer) widens to read and written, with why."""
 
@@ -169,7 +169,7 @@ class _Body(PointsTo):
         return NONE
 
     def exported(self, locations: Iterable[Location]) -> Locations:
-        """What a returned value carries for the caller: addresses of own variables are dead, but not in records."""
+        """Return the locations of a returned value that the caller can use: own variables are gone by then."""
         return frozenset(each for each in locations if each[0] in (*SYMBOLIC, "global"))
 
     def value_stmtexpr(self, node: Node) -> Locations:

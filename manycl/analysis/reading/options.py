@@ -134,7 +134,7 @@ MOST = 64
 
 
 def included(text: str, options: Sequence[str], folders: Iterable[str] = ()) -> tuple[str, ...] | None:
-    """What decides, beside a text and its options, what it means: digests of the files that it, and they, may include,
+    """Return digests of the files on which the meaning of a text depends: those that it, and its options, may include,
     from the working directory, ``folders`` and those of the options. None: that cannot be told."""
     if any("-include" in option for option in options):
         return None
@@ -166,7 +166,7 @@ def included(text: str, options: Sequence[str], folders: Iterable[str] = ()) -> 
 
 
 def _names(text: str) -> list[str] | None:
-    """Of the files in a text's directives; None where one has another form, such as a macro's name."""
+    """Return the names of the files that a text includes; None where one has another form, such as a macro's name."""
     if _ANY.search(text) is None:
         return []
     bare = _COMMENT.sub(lambda match: match[1] or " ", _JOINED.sub("", text))

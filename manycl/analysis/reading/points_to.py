@@ -25,7 +25,7 @@ VOID = CType("void", "void")
 
 @dataclass
 class FunctionSummary:
-    """What a call of a function does, in terms of its parameters. Grows until the fixed point."""
+    """The effects of a call of a function, in terms of its parameters; it grows until the fixed point."""
 
     reads: set[Location] = field(default_factory=set)
     writes: set[Location] = field(default_factory=set)
