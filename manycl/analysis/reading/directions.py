@@ -1,4 +1,4 @@
-"""Finds the arguments of a kernel that are read and written, by a points-to analysis of the light tree. A function has a
+"""Finds arguments of a kernel that are read and written, by a points-to analysis of the light tree. A function has a
 summary that its calls instantiate. Everything that cannot be followed (an address made an integer, stored in memory, or
 given to an unknown function; a pointer loaded from a buffer) widens to read and written, with why."""
 
