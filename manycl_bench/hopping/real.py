@@ -37,6 +37,8 @@ FIRST = 1 / 8
 """Of the usual size, is what is run to find out which one takes as long as it should, …"""
 PREDICTED, SLICES = "predicted", 256
 """The way in which a kernel runs whole on its slow device, in slices as predicted, and the most of these."""
+ROUNDS = 16
+"""Work-groups of each of a device's units in a slice, at least: at its end units wait for the last of them."""
 ROUGH = 0.4
 """… which one is tried again that takes less than this part of it."""
 
@@ -170,8 +172,10 @@ def slices(problem: Problem, device: DeviceIndex) -> int:
     task, buffers = problem.graph.nodes[1], problem.graph.buffers
     assert isinstance(task, Launch)
     sizes = tuple((a.key, buffers[a.key].nbytes) for a in task.args if isinstance(a, BufferArg))
-    items = first_slice(task, None, problem.machine.devices[device].kind, sizes)
-    return 1 if items is None else min(math.ceil(task.work_items / items), SLICES)
+    found = problem.machine.devices[device]
+    items = first_slice(task, None, found.kind, sizes)
+    least = ROUNDS * found.compute_units * math.prod(task.local_size or (1,))
+    return 1 if items is None else min(math.ceil(task.work_items / max(items, least)), SLICES)
 
 
 def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Buffers:
         self.reading = 0.0
         """Seconds that bringing bytes to the host between runs has taken."""
         self.giving = 0.0
-        """Seconds that sending callers' contents straight to devices has taken since the last run."""
+        """Seconds that giving large buffers callers' contents has taken since the last run."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
         self._resting = self._memory.pool
@@ -43,8 +43,9 @@ class Buffers:
         """Buffers of which the host has read all since the last run, large ones only: links take little for others."""
         self.brought: set[BufferKey] = set()
         """Results of the last planned run, which it has brought to the host."""
-        self.given: set[BufferKey] = set()
-        """Large buffers that have got a caller's contents, and no graph has used them since."""
+        self.given: dict[BufferKey, float] = {}
+        """Large buffers that have got a caller's contents, and no graph has used them since; the seconds in which the
+        host copied these (0: they were sent straight to a device)."""
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
         """Return a buffer with undefined contents, which the caller alone owns and has to ``leave``. ``on_host``: the
@@ -95,7 +96,8 @@ class Buffers:
         directory, memory = self._directory, self._memory
         if left := self._left[::-1]:
             del self._left[: len(left)]  # (more may have been left by now)
-            self.given.difference_update([whole[0].key for whole in left] if self.given else ())
+            for whole in left if self.given else ():
+                self.given.pop(whole[0].key, None)
             directory.forget(*[whole[0].key for whole in left])
             for whole in memory.rest(left):
                 memory.release(whole[0].key)
@@ -229,11 +231,12 @@ class Buffers:
         pages.times += 1
         where = first_reads(key) if pages.times > ENOUGH else ()
         began = perf_counter()
-        if where and self._send(key, data, pages, where):
-            self.giving += perf_counter() - began  # (a run counts its uploads of what the host has)
-        else:
+        is_sent = where and self._send(key, data, pages, where)
+        if not is_sent:
             copy_bytes(self.overwrite(key), data)
-        self.given.add(key)
+        seconds = perf_counter() - began
+        self.giving += seconds
+        self.given[key] = 0.0 if is_sent else seconds
 
     def _send(self, key: BufferKey, data: Bytes, pages: CallersMemory, where: Sequence[ValidRegion]) -> bool:
         """Copy the caller's bytes to the memories that read them first, if that can be done."""

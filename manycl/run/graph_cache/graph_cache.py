@@ -104,7 +104,7 @@ class GraphCache:
         keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy)
-        known.given = self._used(found.keys)
+        self._uses(known, found.keys)
         if known.may_be_read:
             batch = known.with_results(batch, found, lambda: self.results(read))
         result = known.run_batch(batch, found)
@@ -133,12 +133,11 @@ class GraphCache:
         giving, buffers.giving = buffers.giving, 0.0
         return giving
 
-    def _used(self, keys: Collection[BufferKey]) -> frozenset[BufferKey]:
-        """Return those buffers that have got a caller's contents, as a graph uses them."""
+    def _uses(self, known: RecurringGraph, keys: Collection[BufferKey]) -> None:
+        """Note which buffers of a graph have got a caller's contents, as it uses them."""
         given = self._session.buffers.given
-        used = frozenset(given.intersection(keys) if given else ())
-        given.difference_update(used)
-        return used
+        known.given = frozenset([key for key in keys if key in given] if given else ())
+        known.copying = sum([given.pop(key) for key in known.given])
 
     def _note_last(self, seconds: float, before: float, giving: float) -> None:
         """Note the last planned run, whose results have been read by now. ``before``: seconds of all earlier reads;
@@ -263,7 +262,7 @@ class GraphCache:
                 known = self._find(run.enqueued, found, places, policy)
                 known.ran_on = found.keys
         if known is not None:
-            known.given = self._used(run.found)
+            self._uses(known, run.found)
             if is_new := not known.runs:
                 self._fresh = (*self._fresh, (seconds, known.nodes))[-ENOUGH:]
             known.ran_eagerly(run, seconds)

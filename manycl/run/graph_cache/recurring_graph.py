@@ -14,7 +14,7 @@ from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch, ndrange, results_of
 from manycl.graph.signature import Signature, signature
-from manycl.machine import DeviceIndex, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
 from manycl.plan.preemptible import is_long
 from manycl.plan.tuning import PLANNING
@@ -52,18 +52,32 @@ class RecurringGraph(CachedGraph):
         self.then: weakref.ref[RecurringGraph] | None = None  # the graph that came next
         self.stays = False  # whether no device can be given all of it
         self.latest = 0.0  # seconds of the last run
-        self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
+        self._device: DeviceIndex | None = None  # the device that can run all of it eagerly in the least time, so far
+        self._last_device: DeviceIndex | None = None  # that of the last run on one device
         self._given_last: list[DeviceTask] = []  # the commands of its last eager run
         self.runs = 0
         """The number of times that it has run."""
         self._alone = 0  # how many of these were on one device
-        self._eager = deque[float](maxlen=RECENT)  # seconds of the last runs on one device
+        self._by_device: dict[DeviceIndex, deque[float]] = {}  # seconds of the last runs on one device
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._is_trial = False  # whether the slower way is tried again
+        self.copying = self._copied = 0.0
+        """Seconds in which the host copied contents that it was given for the last run."""
         self._answer: Plan | None = None  # the plan of the last planned run
         self._results = frozenset[int]()  # buffers, by place, that are results of the graph
         self.may_be_read = self.session.machine.is_spread
         """Whether it has results, or may have some once more is known of what the host reads."""
+
+    @property
+    def _eager(self) -> deque[float]:
+        """The seconds of the last runs on the device that takes least."""
+        return self._by_device.get(self._device, deque()) if self._device is not None else deque()
+
+    def _ran_on(self, device: DeviceIndex, seconds: float) -> None:
+        """Note the seconds of a run on one device."""
+        self._by_device.setdefault(device, deque(maxlen=RECENT)).append(seconds)
+        self._alone, self._last_device = self._alone + 1, device
+        self._device = min(self._by_device, key=lambda d: median_low(self._by_device[d]))
 
     def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
         super()._begin(given, former)
@@ -147,11 +161,12 @@ class RecurringGraph(CachedGraph):
         """Note the seconds of a planned run, planning included."""
         ran, self.runs, self.latest = self.ran, self.runs + 1, seconds
         alone = _only_device(self._answer)
-        self._device = self._device if alone is None else alone
         if alone is not None and self.thinks:
-            self._alone += 1
-            self._eager.append(seconds if ran is None else min(seconds, ran))
-            return
+            self._ran_on(alone, seconds if ran is None else min(seconds, ran))
+            if alone == self._device:  # on another one, it is a plan among others
+                return
+        elif alone is not None:
+            self._device = alone
         self._several += 1
         self._anew = 0 if ran is None else min(self._anew + 1, ENOUGH)
         if ran is not None:
@@ -162,15 +177,16 @@ class RecurringGraph(CachedGraph):
     def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
         """Note an eager run."""
         self.budget.ran(seconds, is_trial=self._is_trial)
-        self.runs, self._alone = self.runs + 1, self._alone + 1
-        self._eager.append(seconds)
-        self.latest = seconds
-        self._device, self._given_last = run.device, list(map(_task, run.given))
+        if self._copied and not self.copying:
+            self._by_device.pop(run.device, None)
+        self._ran_on(run.device, seconds)
+        self.runs, self.latest, self._copied = self.runs + 1, seconds, self.copying
+        self._given_last = list(map(_task, run.given))
 
     def read_behind(self, seconds: float) -> None:
         """Note the seconds for which the host has read results behind the last run, an eager one."""
-        if seconds and self._eager:
-            self._eager[-1] += seconds
+        if seconds and self._last_device is not None and (runs := self._by_device.get(self._last_device)):
+            runs[-1] += seconds
             self.latest += seconds
 
     def begins_with(self, first: DeviceTask | None) -> bool:
@@ -202,6 +218,16 @@ class RecurringGraph(CachedGraph):
         return inf if self.thinks and self._eager and self._takes_long else self._planning
 
     @property
+    def _is_cold(self) -> bool:
+        """True if its device is about to get callers' contents straight and will then take less time, and there are
+        others that have to do without that. Each array is locked in a run of its own."""
+        devices, device, eager = self.session.machine.devices, self._device, self._eager
+        if not eager or self._alone > ENOUGH + len(self.given) + 1 or all(d.memory != HOST for d in devices):
+            return False
+        is_far = device is not None and devices[device].memory != HOST
+        return is_far and PLANNING.nearly * (eager[-1] - self._copied) < eager[-1]
+
+    @property
     def measured(self) -> MeasuredGraph:
         """The measurements of it that the eager rule asks for."""
         return MeasuredGraph(
@@ -220,6 +246,7 @@ class RecurringGraph(CachedGraph):
             self._planning_now,
             self._since,
             self._retries,
+            self._is_cold,
         )
 
     def obey(self, decision: Decision) -> None:
@@ -228,7 +255,10 @@ class RecurringGraph(CachedGraph):
         self._since = self._since + 1 if decision.is_compared else 0
         if decision.is_trial:
             self._since, self._retries = 0, self._retries + 1
-            (self._eager if decision.device is not None else self._played).clear()  # only its present times count
+            if decision.device is None:
+                self._played.clear()  # only its present times count
+            else:
+                self._by_device.pop(decision.device, None)
 
 
 def _only_device(plan: Plan | None) -> DeviceIndex | None:

@@ -16,6 +16,7 @@ from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import SHORTEST
 from manycl.plan.problem import ENQUEUING
+from manycl.plan.tuning import PLANNING
 from manycl.run.engine.trial import LOSING
 from manycl.utilities.kept import ENOUGH
 
@@ -84,6 +85,7 @@ class MeasuredGraph(NamedTuple):
     known how its launches may be divided. ``spare``: what trials may cost
     (:class:`~manycl.run.graph_cache.autotuner.TrialBudget`), and ``planning``: what planning takes. ``repeats``:
     whether it followed itself. ``since``: the runs since the other way was tried, and ``retries``: how often it was.
+    ``is_cold``: its device is about to get callers' contents straight, as no device in the host's memory can.
     """
 
     nodes: int = 1
@@ -101,6 +103,7 @@ class MeasuredGraph(NamedTuple):
     planning: float = 0.0
     since: int = 0
     retries: int = 0
+    is_cold: bool = False
 
 
 class Stream(NamedTuple):
@@ -218,7 +221,8 @@ def _of_several(facts: Facts) -> Decision:
         return _planned("it takes long, and plans keep copies in case that a device is lost")
     least = min(graph.quickest, graph.planned)
     are_long = graph.is_analysed and SHORTEST * graph.nodes <= least < inf
-    if facts.shortens and are_long and (graph.planned == inf or graph.planned <= LOSING * graph.eager):
+    is_slower = PLANNING.nearly * graph.eager < graph.planned < inf
+    if facts.shortens and are_long and not (is_slower or graph.is_cold):
         return _planned("its launches take long, and may move to other devices while they run")
     if graph.stays:
         return _planned(Need.REFUSED.value)
@@ -250,8 +254,9 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     """Return how a graph runs that has run before and may be given to a device."""
     eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.quickest)
     is_eager = eager <= planned
-    if graph.eager_runs < TRIALS and not (graph.is_analysed and LONG <= planned < inf):
-        return _eager("it is tried without a plan", device)
+    if graph.is_cold or (graph.eager_runs < TRIALS and not (graph.is_analysed and LONG <= planned < inf)):
+        reason = "contents do not go straight to it yet" if graph.is_cold else "it is tried without a plan"
+        return _eager(reason, device)
     if is_eager and not is_short and not graph.is_analysed:
         return _eager("how its launches may be divided is not known yet", device)
     is_losing = LOSING * LOSING * eager < planned < inf  # (memory is new in the first run of a plan)

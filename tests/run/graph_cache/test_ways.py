@@ -15,7 +15,7 @@ import manycl as mc
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex
 from manycl.model.history.store import Store
-from manycl.plan.plan import Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.engine import asking_policies
@@ -264,3 +264,25 @@ def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
         known.obey(ways[-1])
     assert [way.device for way in ways].index(0) == RETRIED
     assert not any(way.is_settled for way in ways)
+
+
+def test_runs_on_one_device_are_compared_device_by_device() -> None:
+    """A plan with all on a slower device is no measurement of the faster one, which is given the commands again."""
+    with Session("cpu/2") as session:
+        known = RecurringGraph(session, 1, Signature((), (), ()), "auto")
+    known.ran_eagerly(SimpleNamespace(device=DeviceIndex(0), given=[]), 30e-3)
+    known._answer = Plan((Assignment(0, DeviceIndex(1), 0, 0.0, 1.0),), "auto", ("cpu0.0", "cpu0.1"), 1.0)
+    for _ in range(TRIALS):
+        known.took(50e-3)
+    measured = known.measured
+    assert (measured.device, measured.eager) == (0, 30e-3)
+    assert (measured.planned, measured.planned_runs) == (50e-3, TRIALS)
+
+
+def test_the_first_runs_with_contents_sent_straight_make_earlier_ones_forgotten() -> None:
+    with Session("cpu/2") as session:
+        known = RecurringGraph(session, 1, Signature((), (), ()), "auto")
+    run = SimpleNamespace(device=DeviceIndex(0), given=[])
+    for seconds, known.copying in ((0.2, 0.05), (0.1, 0.05), (0.03, 0.0), (0.04, 0.0)):
+        known.ran_eagerly(run, seconds)
+    assert known.measured.eager == 0.03

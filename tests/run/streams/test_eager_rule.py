@@ -19,6 +19,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.movable import SHORTEST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import ENQUEUING
+from manycl.plan.tuning import PLANNING
 from manycl.run.engine.asking_policies import UNPLANNED
 from manycl.run.engine.trial import LOSING
 from manycl.run.streams import eager_rule
@@ -99,10 +100,14 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "short, devices may be lost": (graph(MIDDLE, 2 * MIDDLE, latest=MIDDLE)._replace(is_mortal=True), ONE),
     "long launches, which may move": (graph(2 * SHORTEST, nodes=2)._replace(shortens=True), None),
     "long launches, a little slower by plans": (
-        graph(SHORTEST, 0.99 * LOSING * SHORTEST)._replace(shortens=True),
+        graph(SHORTEST, 0.99 * PLANNING.nearly * SHORTEST)._replace(shortens=True),
         None,
     ),
-    "long launches, far slower by plans": (graph(SHORTEST, 1.01 * LOSING * SHORTEST)._replace(shortens=True), ONE),
+    "long launches, slower by plans": (graph(SHORTEST, 1.01 * PLANNING.nearly * SHORTEST)._replace(shortens=True), ONE),
+    "long launches, before contents go straight to their device": (
+        graph(2 * SHORTEST, is_cold=True)._replace(shortens=True),
+        ONE,
+    ),
     "long, but of launches that are not": (
         graph(1.9 * SHORTEST, 2 * SHORTEST, nodes=2)._replace(shortens=True),
         ONE,
@@ -274,7 +279,7 @@ ELSEWHERE = {
 def test_nobody_else_decides() -> None:
     """Other modules gather facts and obey: they have none of the rule's numbers."""
     own = {name for name in vars(eager_rule) if name.isupper()} - {
-        *("ENQUEUING", "HORIZON", "LOSING", "SHORTEST", "SUBMITTED")
+        *("ENQUEUING", "HORIZON", "LOSING", "PLANNING", "SHORTEST", "SUBMITTED")
     }
     assert own == {
         "WORTH",
