@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from manycl_bench.repara_rates import Real
 from papers_items.item import DATA, RESULTS, Found, device, item, machine, milliseconds, page, problem
 
 STATIC = ("in_order", "heft", "eager", "clustering", "mkmd_coarse", "mkmd", "balance", "repara", "portfolio")
-EQUATION = Path(manycl.__file__).parent / "examples" / "matrix_equation" / "matrix_equation.json"
+EXAMPLES = Path(manycl.__file__).parent / "examples"
+EQUATION, TRANSFORMER = EXAMPLES / "matrix_equation/matrix_equation.json", EXAMPLES / "transformer/transformer.json"
 
 
 @item(
@@ -104,17 +106,22 @@ def bandwidths() -> Found:
 
 @item("A4", "a GPU 4 times slower in mid-run: 1.6x by default; hop live both simulated in 5 s", "MKMD 5.5: a limit")
 def others_use_it() -> Found:
-    where, size = described_machine("mkmd"), {"n": 1024, "m": 8192}
-    figure = {}
-    for policy, options in (("mkmd", {}), ("balance", {}), ("auto", {}), ("hop", {"live": "yes", "both": "yes"})):
-        given = problem(EQUATION, size, where, options=options)
+    where, figure = described_machine("mkmd"), dict[str, float]()
+    large, many = (EQUATION, {"n": 1024, "m": 8192}), (TRANSFORMER, {"H": 64, "beta": 512})  # of 7 and 513 launches
+    runs: list[tuple[str, str, tuple[Path, Mapping[str, object]], Mapping[str, str]]] = [
+        *[(name, name, large, {}) for name in ("mkmd", "balance", "auto")],
+        ("auto_of_few_ms", "auto", many, {}),
+        ("hop", "hop", large, {"live": "yes", "both": "yes"}),
+    ]
+    for name, policy, (path, size), options in runs:
+        given = problem(path, size, where, options=options)
         begin = time.process_time()
         calm = milliseconds(given, policy)  # as manycl simulate does it: to plan, and to follow the plan
-        figure[f"{policy}_s"] = time.process_time() - begin
+        figure[f"{name}_s"] = time.process_time() - begin
         index = DeviceIndex(next(i for i, d in where.machine.numbered() if d.name == "gpu0"))
         slow = Disturbance(slowdowns=(Slowdown(index, 4.0, calm * 1e-4, 10.0),))
-        figure[policy] = milliseconds(given, policy, disturbance=slow) / calm
-    reached = max(figure[p] for p in ("mkmd", "balance", "auto")) <= 1.6
+        figure[name] = milliseconds(given, policy, disturbance=slow) / calm
+    reached = max(figure[name] for name, policy, *_ in runs if policy != "hop") <= 1.6
     return Found(figure, reached and figure["hop_s"] <= 5.0)
 
 

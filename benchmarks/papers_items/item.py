@@ -92,7 +92,7 @@ def milliseconds(given: Problem, policy: Any, node: int | None = None, **of: Any
     as in a run."""
     found = find(policy) if isinstance(policy, str) else policy
     if isinstance(found, StaticPolicy):
-        policy = moving(given, found, plan_with(found, given))
+        policy, of = moving(given, found, plan_with(found, given)), {**of, "anew": found}
     trace = simulate(given, policy, **of)
     return 1e3 * (trace.makespan if node is None else max(e.end for e in trace.kernels() if e.node == node))
 

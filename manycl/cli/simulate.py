@@ -104,12 +104,13 @@ def run(args: argparse.Namespace) -> int:
     graph = problem.graph
     disturbed = disturbance(args, machine, graph)
     planned: Plan | None = None
+    anew: StaticPolicy | None = None
     if args.plan:
         planned = _read_plan(args.plan)
     elif isinstance(policy := find(name), StaticPolicy):
-        planned = moving(problem, policy, plan_with(policy, problem))
+        planned, anew = moving(problem, policy, plan_with(policy, problem)), policy
     try:
-        trace, failure = simulate(problem, planned or name, disturbance=disturbed), ""
+        trace, failure = simulate(problem, planned or name, disturbance=disturbed, anew=anew), ""
     except RunFailure as failed:
         decided = planned.policy if planned else name
         trace, failure = replace(failed.trace, kind="simulation", policy=decided), str(failed)

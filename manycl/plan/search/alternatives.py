@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain, combinations, islice
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import Launch, version_contents
+from manycl.graph.graph import Graph, Launch, version_contents
 from manycl.graph.versions.units import Units, in_units, version_in_units
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
@@ -32,15 +32,20 @@ def following(problem: Problem, plan: Plan | None) -> Problem:
 
 def variant(problem: Problem, units: Units) -> Problem:
     """Return the problem with some launches in smaller units. Raises PolicyError where nothing is estimated of them."""
-    graph = in_units(problem.graph, units)
-    estimates, splits, foresee = problem.estimates.for_graph(graph), problem.splits, problem.foresee
+    other, foresee = of_graph(problem, in_units(problem.graph, units)), problem.foresee
+    return other if foresee is None else replace(other, foresee=lambda plan: foresee(plan, other))
+
+
+def of_graph(problem: Problem, graph: Graph) -> Problem:
+    """Return the problem of another graph, whose plans are not foreseen. Raises PolicyError where nothing is estimated
+    of it."""
+    estimates, splits = problem.estimates.for_graph(graph), problem.splits
     if estimates is None:
         raise PolicyError("nothing is known of the kernels of a version, which are to run as nodes of their own")
     guesses, devices = estimates.uncounted(), problem.machine.indices
     seconds = lambda node: min([guesses.launch(node, d) for d in devices], default=0.0)  # noqa: E731
     found = splits.for_graph(graph, seconds) if isinstance(splits, AnalysedSplits) else {}
-    other = replace(problem, graph=graph, estimates=estimates, splits=found, foresee=None)
-    return other if foresee is None else replace(other, foresee=lambda plan: foresee(plan, other))
+    return replace(problem, graph=graph, estimates=estimates, splits=found, foresee=None)
 
 
 def with_units(problem: Problem, ask: Callable[[Problem], Plan]) -> Plan:

@@ -12,7 +12,7 @@ from manycl.plan.problem import Problem
 AHEAD = 1.0
 """The seconds of work that a queue may have at most, at the moment when it is given more. Queues of kernels of
 microseconds thus hold as many as they like."""
-EXPECTANT = 0.1
+EXPECTANT = 10e-3
 """The seconds of work that a queue may have at most where the rest may be planned anew, because a device comes or is
 found to be slower: what is enqueued by then stays where it is. A queue of kernels that take longer holds one behind the
 one that runs; otherwise it would be idle after each until the report of its end."""

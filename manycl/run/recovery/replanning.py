@@ -91,15 +91,15 @@ class Outlook:
     def __init__(
         self, subject: Subject, away: Collection[DeviceIndex], slower: Mapping[DeviceIndex, float] = UNCHANGED
     ) -> None:
-        problem, self._lowered, self._away = subject.problem, subject.lowered, away
+        problem, self._lowered, self._away, self._slower = subject.problem, subject.lowered, away, slower
         self._problem = replace(problem, estimates=Slowed(problem.estimates, slower)) if slower else problem
         self._there = [d for d in self._problem.machine.indices if d not in away]
         self._where = Rescheduler(self._problem, self._lowered.extent, self._lowered.graph)
 
     def gain(self, playback: Playback) -> float:
         """Return what is gained, for a fixed plan and devices that come or become slower, by stopping the run, waiting
-        for what is in flight and planning the rest anew, if all devices then share it: a part of the time until the
-        plan's end; 0: nothing."""
+        for what is in flight and planning the rest anew, if all devices then share it, or by moving its steps as they
+        are, where devices are slower: a part of the time until the plan's end; 0: nothing."""
         count, seconds = len(self._problem.machine.devices), self._where.seconds
         given, left = [0.0] * count, dict[int, Run | HostCall]()
         for command, is_complete in playback.given:
@@ -115,12 +115,13 @@ class Outlook:
         if total <= SHORTEST:
             return 0.0
         nodes = set(not_begun(self._lowered, set(range(len(self._lowered.graph))).difference(left)))
-        mine = [step for step in alone if self._lowered.step(step).node in nodes]
-        begun, was = [step for step in alone if step not in {*mine}], {step: d for step, (d, _) in alone.items()}
+        mine = {step for step in alone if self._lowered.step(step).node in nodes}
+        was, busy = {step: d for step, (d, _) in alone.items()}, [max(given)] * count
         # commands in flight are waited for: no device is given anything before
-        until = self._where.until(begun, was, [max(given)] * count, self._away)
-        anew = until + self.planning(nodes) + self.shared(mine)
-        return max(0.0, 1.0 - anew / max(ends)) if self.can_all_run(nodes) else 0.0
+        until = self._where.until([step for step in was if step not in mine], was, busy, self._away)
+        anew = until + self.planning(nodes) + self.shared(mine) if self.can_all_run(nodes) else inf
+        moved = self._where.until(was, was, busy, self._away) if self._slower else inf
+        return max(0.0, 1.0 - min(anew, moved) / max(ends))
 
     def is_worth(self, nodes: Collection[int]) -> bool:
         """Return whether nodes that have not begun take so long that a plan of their own pays, in a stopped run."""

@@ -26,7 +26,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.stealing.worker import TIMES
 from manycl.utilities.kept import ENOUGH
 
-WORK = 50e-3
+WORK = 5e-3
 """The least predicted seconds in all of a device's last kernels, of which at least ENOUGH count."""
 
 

@@ -7,21 +7,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from manycl import flags
-from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.graph import Graph
 from manycl.machine import queue_counts
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Slowed
 from manycl.plan.plan import Plan, fitted
 from manycl.plan.policy import Policy, find
-from manycl.plan.problem import HANDOVER, Part, Problem
+from manycl.plan.problem import HANDOVER, Problem
 from manycl.plan.rescheduling import on_present
 from manycl.plan.search.alternatives import following
 from manycl.plan.splitting import Splits
-from manycl.run.data.coherence import Directory, places
 from manycl.run.lowering.overwritten import contents
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
-from manycl.run.simulation.foresee import foreseeing
+from manycl.run.simulation.foresee import foreseeing, parts_of
 from manycl.run.simulation.simulate import with_ranges
 
 
@@ -109,17 +108,6 @@ def problem_of(
         as_planned=data.as_planned,
         demanded=devices.demanded,
     )
-
-
-def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Part, ...]]:
-    """Return the intervals of buffers that are valid in parts, for those whose parts are intervals
-    (``Problem.parts``)."""
-    out: dict[BufferKey, tuple[Part, ...]] = {}
-    for key, parts in directory.parts.items():
-        if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
-            found = [Part(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
-            out[key] = tuple(sorted(p for p in found if p.memories))
-    return out
 
 
 def estimates_of(devices: DeviceSet, graph: Graph) -> ModelEstimates:

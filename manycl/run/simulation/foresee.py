@@ -8,22 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from manycl.errors import PolicyError, RunError
+from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
 from manycl.model.energy.powers import JOULES, spent
-from manycl.model.estimates import Ends, Estimates
+from manycl.model.estimates import Ends, Estimates, Slowed
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
-from manycl.plan.problem import Problem
-from manycl.plan.search.alternatives import following
+from manycl.plan.problem import Part, Problem
+from manycl.plan.search.alternatives import following, of_graph
 from manycl.region import NOTHING, Region, union
-from manycl.run.data.coherence import Directory, ValidRegion
+from manycl.run.data.coherence import Directory, ValidRegion, places
 from manycl.run.engine.asking_policies import planned
 from manycl.run.engine.engine import execute
 from manycl.run.engine.setup import Setup
+from manycl.run.engine.trial import Trial
 from manycl.run.lowering.depth import IN_DEPTH
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step
+from manycl.run.recovery.device_events import DeviceEvents, EventMonitor
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
 from manycl.run.simulation.simulator import SimBackend
 from manycl.run.tiling.limits import limited
@@ -87,12 +90,14 @@ def foresee(
     name: str = "",
     disturbance: Disturbance = UNDISTURBED,
     estimates: Callable[[Problem, Lowered], StepEstimates] = StepEstimates,
+    anew: StaticPolicy | None = None,
 ) -> Trace:
     """Return the trace, of kind ``simulation``.
 
     ``directory``: where buffers are valid (None: where the problem says); it is brought up to date. ``name``: of
     the policy. ``disturbance``: what the estimates do not know; for a node it holds for all its ranges. ``estimates``:
-    makes the estimates of steps. Host functions are not called.
+    makes the estimates of steps. Host functions are not called. ``anew``: the policy that has made the plan, if it may
+    plan anew what is left where devices turn out to be slower, as in a run; its planning takes no time here.
 
     Raises PolicyError for a plan that divides a launch that cannot be divided, and for a problem some of whose nodes
     are fixed; for a problem that spills, RunError for a launch that does not fit into a memory; RunFailure for a fault.
@@ -112,7 +117,25 @@ def foresee(
         disturbance=_of_steps(disturbance, lowered),
     )
     name = name or (plan.policy if plan is not None else "")
-    result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
+    if anew is None or plan is None or not disturbance.slowdowns or not problem.estimates.for_graph(problem.graph):
+        result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
+    else:
+
+        def rest(graph: Graph) -> Problem:
+            valid = {key: directory.memories(key) for key in graph.buffers}
+            return replace(of_graph(problem, graph), valid=valid, parts=parts_of(directory, graph))
+
+        def lowering(given: Problem, followed: Plan | None, directory: Directory) -> Lowered:
+            if given.graph is problem.graph:
+                return lowered
+            steps = lower(given, followed, directory, limits)
+            known = given.estimates.known if isinstance(given.estimates, Slowed) else given.estimates
+            backend.follow(estimates(replace(given, estimates=known), steps), _of_steps(disturbance, steps))
+            return steps
+
+        watch = EventMonitor(DeviceEvents(d.name for d in problem.machine.devices), problem.machine)
+        setup = Setup(lowering, rest=rest, trial=Trial(ahead=plan))
+        result = execute(problem, anew, backend, directory, name=name, setup=setup, watch=watch)
     # (the engine's own clock has also waited for the last report)
     ends = [e.end for e in result.trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
     trace, makespan = result.trace, max(ends, default=0.0)
@@ -149,6 +172,17 @@ def directory_of(problem: Problem) -> Directory:
         elif mask := next(iter(by_mask)):
             directory.valid[key] = mask
     return directory
+
+
+def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Part, ...]]:
+    """Return the intervals of buffers that are valid in parts, for those whose parts are intervals
+    (``Problem.parts``)."""
+    out: dict[BufferKey, tuple[Part, ...]] = {}
+    for key, parts in directory.parts.items():
+        if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
+            found = [Part(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
+            out[key] = tuple(sorted(p for p in found if p.memories))
+    return out
 
 
 def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:

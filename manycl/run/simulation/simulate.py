@@ -20,17 +20,21 @@ from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 
 
 def simulate(
-    problem: Problem, policy: str | StaticPolicy | DynamicPolicy | Plan, *, disturbance: Disturbance = UNDISTURBED
+    problem: Problem,
+    policy: str | StaticPolicy | DynamicPolicy | Plan,
+    *,
+    disturbance: Disturbance = UNDISTURBED,
+    anew: StaticPolicy | None = None,
 ) -> Trace:
     """Run a problem's graph on a simulated machine by the real engine, with any policy. Return the trace, of kind
     ``simulation``. Times are the problem's estimates; a dependence between two devices costs ``problem.handover``
-    seconds more. ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`."""
+    seconds more. ``disturbance``, ``anew``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`."""
     chosen = find(policy) if isinstance(policy, str) else policy
     if isinstance(chosen, Plan):
         problem = following(problem, chosen)
         chosen = fitted(chosen, problem.graph)
     name = policy if isinstance(policy, str) else chosen.policy if isinstance(chosen, Plan) else type(chosen).__name__
-    return foresee(problem, chosen, name=name, disturbance=disturbance)
+    return foresee(problem, chosen, name=name, disturbance=disturbance, anew=anew)
 
 
 def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> Plan:

@@ -111,11 +111,14 @@ class SimBackend:
         disturbance: Disturbance = UNDISTURBED,
     ) -> None:
         self.machine = machine
-        self._estimates = estimates
-        self._disturbance = disturbance
         self._latency = report_latency
         self._start = start
-        self._contention = Contention(machine, estimates, in_turn=machine.memories == 1)
+        self.follow(estimates, disturbance)
+
+    def follow(self, estimates: Estimates, disturbance: Disturbance) -> None:
+        """Take the seconds of steps from these from now on, as the graph will be another one."""
+        self._estimates, self._disturbance = estimates, disturbance
+        self._contention = Contention(self.machine, estimates, in_turn=self.machine.memories == 1)
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         self._graph, self._queues = graph, queues

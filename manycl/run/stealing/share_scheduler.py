@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
@@ -58,6 +58,7 @@ class ShareScheduler:
         self._anywhere = are_of_a_kind(devices) or may_differ(problem, flags.strict())
         # launches whose shares stay until a device is late, and how many times as long as planned it takes then
         self._watched: dict[int, float] = {}
+        self._late: set[DeviceIndex] = set()  # devices that were late, of which no packet has ended since
         self._speeds: dict[DeviceIndex, float] = {}  # of devices by now, as parts of those planned, once one was late
         for node, chunks in lowered.chunks.items():
             how = node in lowered.plan.in_turn, node in lowered.plan.still
@@ -148,6 +149,8 @@ class ShareScheduler:
             packet = worker.end(now)
             if self._watched and not launch.still:
                 self._speeds[device] = worker.rate / worker.planned
+                if device in self._late:  # now it is known how slow it is
+                    self._slowed({})
             for at, other in self._under_way.values():
                 if at == device and other is not launch and other is not None and device not in self._turn_of:
                     other.workers[device].begins(now)  # its packet was behind this one
@@ -333,8 +336,9 @@ class ShareScheduler:
 
     @property
     def alarm(self) -> float | None:
-        """The time from which a device counts as late with a share that stays, while another one is idle."""
-        if not self._watched or all(self._busy):
+        """The time from which a device counts as late with a share that stays, while another one is idle, or whole
+        kernels may go to other devices."""
+        if not self._watched or (all(self._busy) and not any(self._wholes())):
             return None
         first = min([self.launches[node].overdue(factor) for node, factor in self._watched.items()])
         return None if first == inf else first
@@ -342,15 +346,20 @@ class ShareScheduler:
     def late(self, now: float) -> list[Assigned]:
         """Return what may be enqueued as devices are late: others take from their shares from now on, also of launches
         to come, and whole kernels that would end earlier there."""
-        late = {d for node, factor in self._watched.items() for d in self.launches[node].late(now, factor)}
+        late = {d: factor for node, factor in self._watched.items() for d in self.launches[node].late(now, factor)}
         for device in sorted(late):
             self._help(device, self._watched, now)
         if late and self._anywhere:
-            slower = {d: self._slower(d) for d in self._problem.machine.indices}
-            known = replace(self._problem, estimates=Slowed(self._problem.estimates, slower))
-            self._rescheduler = Rescheduler(known, self._extent, self._graph)
-            self.even_out()
+            self._now = now
+            self._slowed(late)
         return self._go(now, [])
+
+    def _slowed(self, late: Mapping[DeviceIndex, float]) -> None:
+        """Move whole kernels, as devices take at least so many times as long as planned."""
+        slower = {d: max(late.get(d, 0.0), self._slower(d)) for d in self._problem.machine.indices}
+        known = replace(self._problem, estimates=Slowed(self._problem.estimates, slower))
+        self._rescheduler, self._late = Rescheduler(known, self._extent, self._graph), {*late}
+        self.even_out()
 
     def _slower(self, device: DeviceIndex) -> float:
         """Return how many times as long as planned a device has taken for packets of launches that are watched."""
@@ -391,7 +400,7 @@ class ShareScheduler:
                     self._wish(launch, packet, None)
         was = self._in_lines()
         left = [step for step, at in was.items() if at in self._away]
-        self._place(was, self._rescheduler.chosen(left, was, self._load(was), self._away, is_stopped))
+        self._place(was, self._rescheduler.chosen(left, was, self._load(was, self._ahead()), self._away, is_stopped))
 
     def needs(self, devices: Collection[DeviceIndex]) -> list[int]:
         """Return the steps that only these devices can run."""
@@ -413,10 +422,17 @@ class ShareScheduler:
 
     def even_out(self) -> None:
         """Move whole kernels and shares that cannot be divided to other devices where all would end earlier."""
-        was = self._in_lines()
-        left, nothing = [step for step, device in was.items() if device != ON_HOST], [0.0] * len(self._busy)
-        if left and self._rescheduler.until(left, was, nothing, self._away) + REPLANNED < max(self._load(was)):
-            self._place(was, self._rescheduler.chosen(left, was, nothing, self._away))
+        was, busy = self._in_lines(), self._ahead()
+        if was and self._rescheduler.until(was, was, busy, self._away) + REPLANNED < max(self._load(was, busy)):
+            self._place(was, self._rescheduler.chosen(was, was, busy, self._away))
+
+    def _ahead(self) -> list[float]:
+        """Return, by device, the seconds of what it was given, and of its shares that may move."""
+        found = [max(0.0, self._free(d) - self._now) for d in self._problem.machine.indices]
+        for launch in self.launches.values():
+            for w in launch.workers.values():
+                found[w.device] += launch.end(w, self._now) - self._now
+        return found
 
     def _able(self, launch: WorkStealing) -> list[DeviceIndex]:
         """Return the devices that can take chunks of a launch, without those that have left."""
@@ -427,17 +443,20 @@ class ShareScheduler:
         for device in devices:
             launch.come(device, self._estimates.terms(node, device), now)
 
+    def _wholes(self) -> Iterator[tuple[int, DeviceIndex]]:
+        """Yield the steps in lines that are no chunks, with their devices."""
+        for (device, _), line in self._lines.items():
+            yield from [(step, device) for step in line if isinstance(step, int)] if device != ON_HOST else ()
+
     def _in_lines(self) -> dict[int, DeviceIndex]:
         """Return the devices of the steps in lines that are no chunks, in the plan's order."""
-        found = [(step, lane[0]) for lane, line in self._lines.items() for step in line if isinstance(step, int)]
-        return dict(sorted(found, key=lambda item: self._position[item[0]]))
+        return dict(sorted(self._wholes(), key=lambda item: self._position[item[0]]))
 
-    def _load(self, was: Mapping[int, DeviceIndex]) -> list[float]:
-        """Return, by device, the seconds of the steps in its lines."""
-        busy = [0.0] * len(self._busy)
+    def _load(self, was: Mapping[int, DeviceIndex], ahead: Sequence[float]) -> list[float]:
+        """Return, by device, the seconds of the steps in its lines, and those of what it has before (``ahead``)."""
+        busy = list(ahead)
         for step, device in was.items():
-            if device != ON_HOST:
-                busy[device] += self._rescheduler.seconds(step, device)
+            busy[device] += self._rescheduler.seconds(step, device)
         return busy
 
     def _place(self, was: Mapping[int, DeviceIndex], chosen: Mapping[int, DeviceIndex]) -> None:
