@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import manycl as mc
 from manycl.machine import DeviceIndex
 from manycl.plan import preemptible
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.commands.backend import Command, Run
+from manycl.run.commands.backend import Command, EndsEarly, Report, Run, Shorten
 from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
@@ -99,6 +100,45 @@ def test_what_has_not_begun_runs_elsewhere(queue: mc.Queue, shares: Sequence[int
     ran = run_by(queue, shares, DeviceLeaves(one))[1]
     assert 0 < ran[one] < shares[0]
     assert ran[other] == GROUPS - ran[one]
+
+
+def test_between_leaving_and_the_end_of_the_launch_the_engine_waits_for_nothing(
+    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread has a device leave while the engine waits for reports: the engine is woken, and ends the launch
+    before it waits again; and the device runs no work-group more than the launch then has left."""
+    one, backend = queue.devices[0], queue.session.devices.backend
+    wait, shorten = backend.wait, backend.shorten
+    waits, found, is_waiting = list[str](), list[int](), threading.Event()
+
+    def waited(until: float | None = None) -> list[Report]:
+        waits.append("after" if left else "before")
+        is_waiting.set()
+        return wait(until)
+
+    def shortened(command: Shorten) -> EndsEarly | None:
+        ends = shorten(command)
+        if ends is not None:
+            found.append(command.launch(ends.nodes).global_size[0] // LOCAL)
+            waits.append("shortened")
+        return ends
+
+    left = list[str]()
+
+    def leave() -> None:
+        is_waiting.wait()
+        left.append(one)
+        queue.session.devices.events.put(DeviceLeaves(one))
+
+    monkeypatch.setattr(backend, "wait", waited)
+    monkeypatch.setattr(backend, "shorten", shortened)
+    thread = threading.Thread(target=leave)
+    thread.start()
+    ran = run_by(queue, (GROUPS,))[1]
+    thread.join()
+    if found:  # (the launch may have ended before the thread had its turn)
+        assert ran[one] == found[0] < GROUPS
+        assert waits[: waits.index("shortened")].count("after") <= 1  # the thread may be between its two lines
 
 
 def test_who_comes_takes_part_and_who_left_for_good_does_not(queue: mc.Queue) -> None:
