@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 
 from manycl import flags
 from manycl.errors import ManyclError, RunError
@@ -42,7 +41,6 @@ from manycl.utilities.unforeseen import told
 log = logger(__name__)
 
 
-_TOKEN = attrgetter("token")
 CRASHED = "what ends a device's process is not run again on another one"
 
 
@@ -137,17 +135,24 @@ class Liveness:
     """The commands in flight whose reports are still to come: the engine waits only while there are some."""
 
     def __init__(self) -> None:
-        self._due: set[int] = set()
+        self._due: dict[int, DeviceIndex] = {}  # with their devices
 
     def issued(self, commands: Sequence[Command]) -> None:
         """Note commands that were given to devices."""
         for command in commands:
-            if isinstance(command, HostCall) or (not isinstance(command, Evict) and command.notify):
-                self._due.add(command.token)
+            if isinstance(command, HostCall):
+                self._due[command.token] = ON_HOST
+            elif not isinstance(command, Evict) and command.notify:
+                self._due[command.token] = command.device
 
     def heard(self, reports: Sequence[Report]) -> None:
         """Note reports of commands."""
-        self._due.difference_update(map(_TOKEN, reports))
+        for report in reports:
+            self._due.pop(report.token, None)
+
+    def is_over_on(self, devices: Collection[DeviceIndex]) -> bool:
+        """Return whether all of those of some devices have been reported, or all others."""
+        return not {*devices}.intersection(self._due.values()) or {*self._due.values()}.issubset(devices)
 
     @property
     def is_over(self) -> bool:
@@ -258,7 +263,9 @@ class _Play:
                 observer.advanced(playback, backend.now())
             if watch is not None:
                 watch.look(playback)
-            if lag is not None and self._lags(lag, reports):
+            if lag is not None and not playback.frozen:
+                playback.frozen = self._lagging(lag, reports)
+            if playback.frozen and awaited.is_over_on(playback.frozen):
                 return
             if trial is not None and not playback.finished and trial.is_losing(reports, backend.now()):
                 self._is_given_up, self._slowdowns = True, trial.slowdowns
@@ -303,18 +310,19 @@ class _Play:
         lag = StragglerDetection(self._subject, self._playback, self._backend.took, self._watch.found, is_strict)
         return lag if lag.is_possible else None
 
-    def _lags(self, lag: StragglerDetection, reports: Sequence[Report]) -> bool:
-        """Return whether the run is stopped because its own kernels show that a device is slower, or faster again."""
+    def _lagging(self, lag: StragglerDetection, reports: Sequence[Report]) -> Collection[DeviceIndex]:
+        """Return the devices that the run's own kernels show to be slower, or faster again, if the run is stopped for
+        that. It is when these have ended what they were given: the others go on until then."""
         playback, watch = self._playback, self._watch
         if playback.finished or watch is None or not (found := lag.heard(reports)):
-            return False
+            return ()
         gain = self._foreseen(lambda outlook: outlook.gain(playback), {**watch.slower, **found})
         if gain < PLANNING.gain:
             lag.refused()
-            return False
+            return ()
         watch.find(found)
         self._changed = lag.told(found, gain)
-        return True
+        return lag.lagging
 
     def _foreseen(self, ask: Callable[[Outlook], float], slower: Mapping[DeviceIndex, float]) -> float:
         """Return the predicted gain of planning anew, as ``ask`` gives it; 0 where the prediction fails."""

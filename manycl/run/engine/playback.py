@@ -42,7 +42,7 @@ class Changed(NamedTuple):
 
 class Playback:
     """The state of a run that follows a command graph. ``full``: devices whose memory has no room for all of the run
-    beside what they hold."""
+    beside what they hold. ``frozen``: those that are given no more launches, as the run will be stopped."""
 
     def __init__(self, script: CommandGraph, directory: Directory) -> None:
         self.script = script
@@ -52,6 +52,7 @@ class Playback:
         self._issued: list[Assignment] = []
         self.failed: Failed | None = None
         self.full: Set[DeviceIndex] = frozenset()
+        self.frozen: Collection[DeviceIndex] = ()
         self._is_over = False  # the run ended before it was complete
         self._is_disturbed = False
         self.directory = directory
@@ -205,7 +206,10 @@ class Playback:
         out: list[Command] = []
         while ready:
             index = heappop(ready)
-            out.append(commands[index])
+            command = commands[index]
+            if self.frozen and isinstance(command, Run) and command.device in self.frozen:
+                continue  # it is not given, and so is decided anew
+            out.append(command)
             freed.append(index)
             if index in self._waits:  # it was held back, and others may be so behind it
                 waits = self._waits

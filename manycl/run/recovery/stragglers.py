@@ -72,9 +72,14 @@ class StragglerDetection:
             for command in self._ends.of(report) if isinstance(report, Done) else ():
                 if self._playback.queues[command.device] == 1:
                     self._hear(command)
-        if self._heard == before or self._heard < self._asks or not any(map(self._lags, self._kernels)):
+        if self._heard == before or self._heard < self._asks or not self.lagging:
             return {}
         return {} if self._others_will_tell() else {d: median(self._last(d)[0]) for d in self._kernels}
+
+    @property
+    def lagging(self) -> list[DeviceIndex]:
+        """The stragglers."""
+        return [*filter(self._lags, self._kernels)]
 
     def refused(self) -> None:
         """Note that planning anew does not pay, or not yet: it is considered again after ever more kernels."""
@@ -83,8 +88,8 @@ class StragglerDetection:
     def told(self, factors: Mapping[DeviceIndex, float], gain: float) -> str:
         """Return, in words, the stragglers for which planning anew pays, and the rule."""
         names = [d.name for d in self._problem.machine.devices]
-        devices = (f"{names[d]} takes {f:.3g} times as long as foreseen" for d, f in factors.items() if self._lags(d))
-        count = max(len(self._last(d)[0]) for d in factors if self._lags(d))
+        devices = (f"{names[d]} takes {factors[d]:.3g} times as long as foreseen" for d in self.lagging)
+        count = max(len(self._last(d)[0]) for d in self.lagging)
         gained = f"{100 * gain:.0f} % of what is left to gain, at least {100 * PLANNING.gain:.0f} %"
         return f"{', '.join(devices)} ({count} kernels in a row beyond {TIMES:g} times, and {gained})"
 

@@ -85,6 +85,8 @@ def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, wh
         patch.setattr("manycl.run.recovery.stragglers.WORK", 0.0)
         patch.setattr("manycl.run.engine.engine.PLANNING", PLANNING._replace(gain=0.0))
         patch.setattr("manycl.run.recovery.stragglers.StragglerDetection._others_will_tell", lambda _: False)
+        if data.draw(st.booleans()):  # others go on as long as they can
+            patch.setattr("manycl.run.engine.engine.Liveness.is_over_on", lambda awaited, devices: awaited.is_over)
         result = loss.run(way("asked again", data, graph, where, seed), backend)
     assert not result.lost
     assert result.playback is not None

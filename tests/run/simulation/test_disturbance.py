@@ -160,7 +160,7 @@ def test_what_is_left_of_many_launches_of_few_ms_goes_to_others_as_well(policy: 
     calm = simulate(problem, plan).makespan
     slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), 4.0, 0.1 * calm, math.inf),))
     trace = simulate(problem, plan, disturbance=slow, anew=chosen)
-    assert trace.makespan < 1.65 * calm
+    assert trace.makespan < 1.6 * calm
     (told,) = trace.details[run_history.REPLANNED]
     assert told["changed"].startswith("gpu0 takes 4 times as long")
     groups = dict[int, int]()
