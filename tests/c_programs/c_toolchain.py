@@ -133,11 +133,11 @@ def plain(program: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
     return [str(program)], os.environ | settings
 
 
-def by_manycl(program: Path, cache_folder: Path, *options: str, **settings: str) -> tuple[list[str], dict[str, str]]:
-    """The same for manycl; the library is kept in ``cache_folder``."""
+def by_manycl(program: Path, *options: str, **settings: str) -> tuple[list[str], dict[str, str]]:
+    """The same for manycl."""
     given = options or ("--devices", "cpu/2")
     words = [sys.executable, "-m", "manycl", "exec", *given, "--", str(program)]
-    return words, os.environ | {"MANYCL_CACHE": str(cache_folder)} | settings
+    return words, os.environ | settings
 
 
 def ran(how: tuple[list[str], dict[str, str]], *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -95,7 +95,7 @@ def started(
     if how == "exec":
         words = [sys.executable, "-m", "manycl", "exec", "--devices", device, "--", *words]
     elif how == "c":
-        words, settings = by_manycl(compiled("deaths.c", folder), Path(os.environ["MANYCL_CACHE"]), "--devices", device)
+        words, settings = by_manycl(compiled("deaths.c", folder), "--devices", device)
         words.append(word)
     elif how == "run":
         kernel = {"name": word, "global": 64, "local": 16, "args": ["x", at]}

@@ -56,7 +56,7 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def loaded(program: Runtime, array: mc.Array, first: int, count: int) -> list[int]:
     out = np.full(count, -1, np.int32)
     program.load(array, 4 * first, out.view(np.uint8))
-    return list(out)
+    return list(out.tolist())
 
 
 def store(program: Runtime, array: mc.Array, first: int, values: np.ndarray) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
+from sys import modules
 from weakref import WeakSet
 
 from manycl.analysis import service
@@ -95,9 +96,8 @@ class BackgroundAnalysis:
         """Import what the analysis and plans that divide need: the first runs neither wait for it, nor share Python's
         lock with a thread that imports it. Python's collector, due after so many imports, does not stop one either."""
         service.expect_launches()
-        for name in LOADED:
-            import_module(name)
-        if gc.isenabled():
+        imported = [import_module(name) for name in LOADED if name not in modules]
+        if imported and gc.isenabled():
             gc.collect()
 
     def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None], build: Build) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Protocol
 
@@ -124,9 +125,11 @@ class Models:
         self.links.handed_over(record.handovers())
         return True
 
-    def save(self) -> None:
-        """Keep what was measured for later sessions."""
+    def save(self, machine: Machine) -> None:
+        """Keep what was measured, also in the last runs, for later sessions, if these are to know."""
         if self._store is not None:
+            with suppress(Exception):  # learning from a failed run is not worth another error
+                self.learn(machine)
             self._store.save(self.history)
             for subject, values in self.links.values():
                 self._store.measured(subject, values)

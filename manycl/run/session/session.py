@@ -145,10 +145,8 @@ class Session:
                 log.debug("closing %s", ", ".join(d.name for d in devices.everything.devices))
                 devices.builder.close()
                 self.models.looking.close()
-                with suppress(Exception):  # learning from a failed run is not worth another error
-                    devices.learn()
+                self.models.save(self.machine)
                 is_over = self.backend.close()
-                self.models.save()
                 for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
                     self.backend.memory.release(key)
                 if is_over:
@@ -368,9 +366,7 @@ def _dropped(devices: DeviceSet) -> None:
     devices.measuring.over.set()
     devices.models.looking.close()
     if not (devices.closed or is_forked()):
-        with suppress(Exception):  # nobody is there to tell
-            devices.learn()
-        devices.models.save()
+        devices.models.save(devices.machine)
     devices.backend.release()
 
 

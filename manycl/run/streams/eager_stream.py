@@ -113,7 +113,8 @@ class EagerStream(HostAccess):
                 self._refused()
                 if isinstance(error, DeviceLost) and self._is_carried_on:
                     return False
-                raise RunError(words, hint=error.hint) from None
+                before = None if self._over is None else self._over.error  # what was given tells what is lost with it
+                raise (RunError(words, hint=error.hint) if before is None else anew(before)) from None
             self.given.append((task, None, event))
             self.uploads, self.is_known = [], False
             if after:

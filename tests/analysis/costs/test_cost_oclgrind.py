@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -97,12 +98,18 @@ def known_work(case: Case, ndrange: Launch) -> Work:
     return facts.cost_with({i: d for i, d in truth.contents(ndrange, 1).items() if i in fixed}).work()
 
 
+@cache
+def counted() -> list[tuple[Case, Launch, dict[str, int]]]:
+    """All launches of all files, by one process: to begin takes it longer than to count those of a file."""
+    launches = [(case, ndrange) for case in CASES for ndrange in case.launches]
+    return [(*one, counts) for one, counts in zip(launches, count_all([Job(*one) for one in launches]), strict=True)]
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_exact_counts_are_the_instructions_executed(file: str) -> None:
-    launches = [(case, ndrange) for case in CASES if case.file == file for ndrange in case.launches]
-    counted = count_all([Job(case, ndrange) for case, ndrange in launches])
+    launches = [one for one in counted() if one[0].file == file]
     wrong, exact = [], set()
-    for (case, ndrange), counts in zip(launches, counted, strict=True):
+    for case, ndrange, counts in launches:
         work = known_work(case, ndrange)
         if work.exact:
             exact.add(case.name)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -83,6 +84,7 @@ KINDS = ["opencl", "opencl@process", "entries", "functions"]
 if any(root.driver == "native" for root in survey().roots):
     KINDS += ["native", "native@process"]
 CASES = [f"{kind} {where}" for kind in KINDS for where in ("shared", "own")]
+_programs = WeakKeyDictionary[Driver, Any]()  # PoCL takes 33 ms to build what it has in its cache
 GIVEN = os.environ.get("MANYCL_TEST_DEVICES", "")
 if GIVEN:
     CASES.append("given any")
@@ -93,7 +95,9 @@ class Desk:
 
     def __init__(self, driver: Driver, timed: bool = True) -> None:
         self.driver, self.queue = driver, driver.queue(timed)
-        self.program = driver.build(Source(TEXT))
+        if driver not in _programs:
+            _programs[driver] = driver.build(Source(TEXT))
+        self.program = _programs[driver]
 
     def kernel(self, name: str, *args: Any) -> Any:
         kernel = self.driver.kernel(self.program, name)

@@ -203,15 +203,16 @@ def test_no_loss_ends_a_run_whose_devices_hand_pieces_on(monkeypatch: pytest.Mon
     graph, names, outcomes = builder.build(), tuple(d.name for d in where.devices), Counter[str]()
     halves = [(0, 0, groups // 2), (1, groups // 2, groups - groups // 2)]
     steps = tuple(Assignment(n, DeviceIndex(d), 0, 0.0, 0.0, 0, a, b) for n in range(9) for d, a, b in halves)
-    for seed, dies, victim in product(range(2), range(0, 300, 10), range(2)):
+    for dies, victim in product(range(0, 300, 10), range(2)):
+        seed = dies // 10 % 2
         loss = Loss(None, graph, where, homes=dict.fromkeys((one, other), HOST))
         loss.mortal = frozenset(where.indices)
         faults = Faults(dies={victim: dies}, exact=True, drains=seed % 2 == 0)
         backend = ChaosBackend(where, seed, faults=faults)
         outcomes["recovered" if loss.run(Plan(steps, "fixed", names, 0.0), backend).lost else "undisturbed"] += 1
         outcomes["restored"] += backend.restored
-    assert outcomes["recovered"] > 50, outcomes
-    assert outcomes["restored"] > 10, outcomes
+    assert outcomes["recovered"] > 25, outcomes
+    assert outcomes["restored"] > 5, outcomes
 
 
 def test_runs_go_on_without_what_is_lost() -> None:

@@ -219,6 +219,20 @@ def test_a_command_may_have_begun_though_sending_it_has_failed() -> None:
             assert (array.get() == after()).all()
 
 
+def test_what_a_lost_device_is_given_next_tells_what_was_lost_there() -> None:
+    with opened(Kind(shares=True, has_own_process=True), OWN) as (chaos, queue):
+        array, driver = queue.zeros(N, np.uint32, name="mine"), chaos.drivers[0]
+        inc(queue, array)
+        (sent,) = (command for of in driver.queues for command in of.sent)
+        driver.half(sent)
+        sent.is_begun = driver.is_dead = True
+        for use in (lambda: inc(queue, array), array.get):
+            with pytest.raises(ManyclError, match="it cannot go on without: mine: "):
+                use()
+        with pytest.raises(ResultError, match="unknown"):
+            array.get()
+
+
 def test_a_kept_plan_runs_on_other_arrays() -> None:
     """Whatever handles of memory are: those here have no truth value."""
     with opened(OWN, OWN) as (_, queue):

@@ -18,6 +18,9 @@ TYPES = {
 }  # fmt: skip
 _LANES = "0123456789abcdef"
 _NAMES = "abcd"
+_LOOP = '_Pragma("clang loop unroll(disable)")', '_Pragma("clang loop vectorize(disable) unroll(disable)")'
+"""Loops of scalars become vectors, as in kernels; what are vectors is compiled once, not for several turns together:
+three quarters of the time of these tests would be for the compiler's copies of loops."""
 
 
 @functools.cache
@@ -42,7 +45,8 @@ def entry(name: str, call: str, result: str, given: Sequence[str], width: int = 
         for j in range(width):
             lines.append(f"{array}[i * {width} + {j}] = {n}{'' if width == 1 else f'.s{_LANES[j]}'};")
     body = " ".join(lines)
-    return f"void {name}(ulong n, {', '.join(parameters)}) {{ for (ulong i = 0; i < n; i++) {{ {body} }} }}"
+    loop = f"{_LOOP[width > 1]} for (ulong i = 0; i < n; i++) {{ {body} }}"
+    return f"void {name}(ulong n, {', '.join(parameters)}) {{ {loop} }}"
 
 
 def run(text: str, name: str, result: str, arrays: Sequence[np.ndarray], width: int = 1, outs: Sequence[str] = ()):

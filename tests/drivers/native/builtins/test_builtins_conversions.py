@@ -44,27 +44,26 @@ def samples(kind: str) -> np.ndarray:
     return values[: len(values) // 48 * 48]
 
 
-def whole(value: Fraction, mode: str) -> int:
-    ways = {"": math.trunc, "_rtz": math.trunc, "_rte": round, "_rtp": math.ceil, "_rtn": math.floor}
-    return ways[mode](value)
+WHOLE = {"": math.trunc, "_rtz": math.trunc, "_rte": round, "_rtp": math.ceil, "_rtn": math.floor}
+"""Of Python's numbers, which are exact."""
 
 
 def integers(values: np.ndarray, to: str, mode: str, sat: bool) -> list[int | None]:
     """None where the result is not defined."""
-    info, out = np.iinfo(TYPES[to]), []
+    info, out, whole = np.iinfo(TYPES[to]), [], WHOLE[mode]
+    low, high = int(info.min), int(info.max)
     for value in values.tolist():
         if isinstance(value, float) and not math.isfinite(value):
-            end = int(info.max if value > 0 else info.min)
-            out.append((0 if math.isnan(value) else end) if sat else None)
+            out.append((0 if math.isnan(value) else high if value > 0 else low) if sat else None)
             continue
-        exact = whole(Fraction(value), mode)
-        inside = min(max(exact, int(info.min)), int(info.max))
+        exact = whole(value)
+        inside = min(max(exact, low), high)
         if sat or exact == inside:
             out.append(inside)
         elif isinstance(value, float):
             out.append(None)
         else:
-            out.append((exact - int(info.min)) % (1 << info.bits) + int(info.min))
+            out.append((exact - low) % (1 << info.bits) + low)
     return out
 
 

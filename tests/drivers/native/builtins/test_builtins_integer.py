@@ -108,9 +108,10 @@ def test_exact(kind: str) -> None:
 def test_upsample(kind: str) -> None:
     wider = kind.replace("int", "long").replace("short", "int").replace("char", "short")
     high, low = samples(kind)[0], samples(unsigned(kind))[1]
-    for width in (1, *WIDTHS):
-        given = [kind, unsigned(kind)]
-        got = run(entry("up", "upsample(a, b)", wider, given, width), "up", wider, [high, low], width)
+    widths = (1, *WIDTHS)
+    text = "\n".join(entry(f"up{w}", "upsample(a, b)", wider, [kind, unsigned(kind)], w) for w in widths)
+    for width in widths:
+        got = run(text, f"up{width}", wider, [high, low], width)
         assert got.tolist() == [(h << bits(kind)) | x for h, x in zip(high.tolist(), low.tolist(), strict=True)]
 
 
@@ -133,6 +134,7 @@ def test_scalars_for_all_elements(kind: str) -> None:
             "ldexp(a, 3)": a * 8,
             f"smoothstep(({kind})0, ({kind})128, a)": (a / 128) ** 2 * (3 - 2 * (a / 128)),
         }
+    text = "\n".join(entry(f"s{i}", call, kind, [kind, kind], 4) for i, call in enumerate(calls))
     for i, (call, wanted) in enumerate(calls.items()):
-        got = run(entry(f"s{i}", call, kind, [kind, kind], 4), f"s{i}", kind, [a, b], 4)
+        got = run(text, f"s{i}", kind, [a, b], 4)
         assert np.array_equal(got, wanted.astype(TYPES[kind])), call

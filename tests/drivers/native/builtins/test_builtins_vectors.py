@@ -135,14 +135,15 @@ def test_relations(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["char", "short", "int", "long"])
 def test_any_and_all(kind: str) -> None:
+    calls = {(n, w): f"{n}(a)" if w == 1 else f"({kind}{w})({n}(a))" for w in (1, *WIDTHS) for n in ("any", "all")}
+    text = "\n".join(entry(f"{name}{width}", call, kind, [kind], width) for (name, width), call in calls.items())
     for width in (1, *WIDTHS):
         a = values(kind, 48 * 8, width)
         a[:96] = np.abs(a[:96] // 2)
         a[96:192] = -1 - np.abs(a[96:192] // 2)
         rows = (a < 0).reshape(-1, width)
         for name, wanted in (("any", rows.any(1)), ("all", rows.all(1))):
-            call = f"{name}(a)" if width == 1 else f"({kind}{width})({name}(a))"
-            got = run(entry("k", call, kind, [kind], width), "k", kind, [a], width)
+            got = run(text, f"{name}{width}", kind, [a], width)
             assert np.array_equal(got, np.repeat(wanted, width)), (name, width)
 
 
@@ -164,9 +165,9 @@ def test_select(kind: str) -> None:
 def test_bits_of_floats_are_selected(kind: str) -> None:
     bits = np.uint32 if kind == "float" else np.uint64
     a, b, c = (np.random.default_rng(s).integers(0, np.iinfo(bits).max, 48, bits) for s in (1, 2, 3))
+    text = "\n".join(entry(f"k{width}", "bitselect(a, b, c)", kind, [kind] * 3, width) for width in (1, *WIDTHS))
     for width in (1, *WIDTHS):
-        text = entry("k", "bitselect(a, b, c)", kind, [kind] * 3, width)
-        got = run(text, "k", kind, [x.view(TYPES[kind]) for x in (a, b, c)], width)
+        got = run(text, f"k{width}", kind, [x.view(TYPES[kind]) for x in (a, b, c)], width)
         assert same(got, ((a & ~c) | (b & c)).view(TYPES[kind])), width
 
 
