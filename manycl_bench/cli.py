@@ -197,7 +197,7 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
         raise ManyclError(f"--devices {args.devices}: bench libsplit needs two devices at least")
     settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices))
     if args.quick:
-        settings = replace(settings, turns=3, seconds=2.0, drifting=10, drifts=2)
+        settings = replace(settings, turns=3, seconds=2.0, drifting=10)
     if args.repeats is not None:
         settings = replace(settings, repetitions=args.repeats)
 

@@ -248,8 +248,8 @@ REAL_HEADS = ("application", "alone, ms", "evenly", "adapted", "best found", "be
 def real_page(figures: dict[str, Any]) -> Iterator[str]:
     """The page of what was measured on the devices that are here, in Markdown."""
     yield "# Libsplit's experiments on real devices\n"
-    samples = "`applications`: `tried`, and `compared` with single runs"
-    yield from provenance.header(figures, "libsplit_real", samples, "medians of the tries that were disturbed least")
+    samples = "`applications`: `counted` tries, and `compared` divisions"
+    yield from provenance.header(figures, "libsplit_real", samples, "medians of the tries")
     yield REAL.format(devices=", ".join(figures["devices"]), repetitions=figures["settings"]["repetitions"])
     yield from table(REAL_HEADS, map(_real_row, figures["applications"]))
     drift = figures["drifting"]["drift_imbalance_percent"]
