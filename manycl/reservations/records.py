@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from manycl import flags
+from manycl.utilities.checked import unfit
 
 Resources = frozenset[str]
 """Parts of a machine by names that are the same in all processes: cores, places on the PCI bus, …"""
@@ -63,39 +64,15 @@ class Reservation:
         return json.dumps(fields | {"resources": sorted(self.resources)}).encode()
 
 
-def parse(name: str, data: bytes) -> Reservation | None:
-    """What a file of that name says; None for what no reservation says."""
+def parse(data: bytes, name: str | None = None) -> Reservation | None:
+    """What ``format`` has made, under the ``name`` of the file that says it, if one does; None for anything else."""
     try:
         found: dict[str, Any] = json.loads(data)
-        return Reservation(
-            name=name,
-            process=str(found["process"]),
-            pid=int(found["pid"]),
-            device=str(found["device"]),
-            resources=frozenset(map(str, found["resources"])),
-            priority=int(found["priority"]),
-            ticket=int(found["ticket"]),
-            command=str(found["command"]),
-            under=tuple(map(str, found["under"])),
-            seconds=_number(found["seconds"]),
-            since=_number(found["since"]),
-            until=_number(found["until"]),
-        )
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def parse_message(data: bytes) -> Reservation | None:
-    """What ``format`` has made; None for anything else."""
-    try:
-        name = json.loads(data)["name"]
+        found = {key: found[key] for key in Reservation.__slots__} | ({} if name is None else {"name": name})
+        found |= {"resources": frozenset(found["resources"]), "under": tuple(found["under"])}
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return parse(name, data) if isinstance(name, str) else None
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if unfit(Reservation, found) else Reservation(**found)
 
 
 def in_order(all_of_them: Iterable[Reservation]) -> list[Reservation]:

@@ -60,7 +60,7 @@ def read(path: str) -> Reservation | None:
                 return None
             # its owner has put a new one in its place meanwhile
         except BlockingIOError:
-            return parse(os.path.basename(path), os.read(handle, _MOST))
+            return parse(os.read(handle, _MOST), os.path.basename(path))
         except OSError:
             return None
         finally:

@@ -33,7 +33,6 @@ from manycl.reservations.records import (
     in_force,
     in_order,
     parse,
-    parse_message,
     unexpired,
 )
 from manycl.reservations.register import reservations
@@ -184,12 +183,12 @@ def test_what_is_over_counts_no_more() -> None:
 @given(several())
 def test_files_say_what_reservations_are(there: list[Reservation]) -> None:
     for r in there:
-        assert parse(r.name, r.format()) == r
+        assert parse(r.format(), r.name) == r
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"process": 1}', "\xff"])
 def test_what_no_reservation_says_is_none(text: str) -> None:
-    assert parse("x", text.encode("latin-1")) is None
+    assert parse(text.encode("latin-1"), "x") is None
 
 
 @pytest.mark.parametrize(("seconds", "priority"), [(0.0, 0), (-1.0, 0), (float("nan"), 0), (1e10, 0), (None, 1 << 31)])
@@ -379,12 +378,12 @@ def test_many_reservations_in_turn_leave_nothing_behind(folder: Path) -> None:
 @given(several())
 def test_who_listens_is_told_what_is_reserved(there: list[Reservation]) -> None:
     for one in there:
-        assert parse_message(one.format()) == one
+        assert parse(one.format()) == one
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"name": 1}', '{"name": "x"}', "\xff", "[" * 4096])
 def test_what_is_no_message_says_nothing(text: str) -> None:
-    assert parse_message(text.encode("latin-1")) is None
+    assert parse(text.encode("latin-1")) is None
 
 
 def test_messages_say_what_is_reserved_if_they_can(folder: Path) -> None:
