@@ -29,7 +29,7 @@ FLOAT = 4
 class Equation:
     """A graph under construction, and the work of its nodes: floating-point operations and bytes of global memory.
 
-    ``device``: a preference for all kernels.
+    ``device``: a preference for all kernels; ``shapes``: of matrices, rows and columns.
     """
 
     device: str = ""
@@ -38,26 +38,25 @@ class Equation:
     nbytes: list[float] = field(default_factory=list)
     splits: dict[int, Split] = field(default_factory=dict)
     inputs: set[BufferKey] = field(default_factory=set)
+    shapes: dict[BufferKey, tuple[int, int]] = field(default_factory=dict)
 
     # data
 
-    def matrix(self, name: str) -> BufferKey:
-        key = self.builder.buffer(N * N * FLOAT, name)
+    def matrix(self, name: str, rows: int = N, columns: int = N) -> BufferKey:
+        key = self._new(name, rows, columns)
         self.inputs.add(key)
         return key
 
     def vector(self, name: str) -> BufferKey:
-        key = self.builder.buffer(N * FLOAT, name)
-        self.inputs.add(key)
-        return key
+        return self.matrix(name, N, 1)
 
     def number(self, name: str) -> BufferKey:
-        key = self.builder.buffer(FLOAT, name)
-        self.inputs.add(key)
-        return key
+        return self.matrix(name, 1, 1)
 
-    def _new(self, nbytes: int, name: str) -> BufferKey:
-        return self.builder.buffer(nbytes, name)
+    def _new(self, name: str, rows: int, columns: int = 1) -> BufferKey:
+        key = self.builder.buffer(rows * columns * FLOAT, name)
+        self.shapes[key] = rows, columns
+        return key
 
     # kernels
 
@@ -81,26 +80,28 @@ class Equation:
             self.splits[node] = split
         return write
 
-    def product(self, a: BufferKey, b: BufferKey) -> BufferKey:
+    def product(self, a: BufferKey, b: BufferKey, name: str = "product") -> BufferKey:
         """A times B: a range of rows of work-groups needs its rows of A and all of B."""
-        c = self._new(N * N * FLOAT, "product")
-        rows = Slice(TILE * N * FLOAT)
-        slices = {c: rows} if a == b else {a: rows, c: rows}
+        (rows, inner), (_, columns) = self.shapes[a], self.shapes[b]
+        c = self._new(name, rows, columns)
+        slices = {a: Slice(TILE * inner * FLOAT), c: Slice(TILE * columns * FLOAT)}
+        if a == b:
+            del slices[a]
         # each tile of A and of B is read once for every tile of C in its row or column
-        traffic = FLOAT * (2.0 * N * N * (N // TILE) + N * N)
-        return self._add(
-            "matmul", ((N, N), (TILE, TILE)), (a, b), c, (2.0 * N**3, traffic), Split(1, N // TILE, slices)
-        )
+        traffic = FLOAT * (2.0 * rows * columns * (inner // TILE) + rows * columns)
+        work = 2.0 * rows * columns * inner, traffic
+        return self._add("matmul", ((columns, rows), (TILE, TILE)), (a, b), c, work, Split(1, rows // TILE, slices))
 
-    def transposed(self, a: BufferKey) -> BufferKey:
+    def transposed(self, a: BufferKey, name: str = "transposed") -> BufferKey:
         """A's transpose: a range of columns of work-groups writes rows; what it reads lies all over A."""
-        c = self._new(N * N * FLOAT, "transposed")
-        split = Split(0, N // TILE, {c: Slice(TILE * N * FLOAT)})
-        return self._add("transpose", ((N, N), (TILE, TILE)), (a,), c, (0.0, 2.0 * N * N * FLOAT), split)
+        rows, columns = self.shapes[a]
+        c, work = self._new(name, columns, rows), (0.0, 2.0 * rows * columns * FLOAT)
+        split = Split(0, columns // TILE, {c: Slice(TILE * rows * FLOAT)})
+        return self._add("transpose", ((columns, rows), (TILE, TILE)), (a,), c, work, split)
 
     def plus(self, a: BufferKey, b: BufferKey, name: str = "add") -> BufferKey:
         """A + B (or A - B), element by element."""
-        c = self._new(N * N * FLOAT, name)
+        c = self._new(name, N, N)
         rows = Slice(TILE * N * FLOAT)
         work = (1.0 * N * N, 3.0 * N * N * FLOAT)
         split = Split(1, N // TILE, dict.fromkeys((a, b, c), rows))
@@ -111,18 +112,18 @@ class Equation:
 
     def times_vector(self, a: BufferKey, x: BufferKey) -> BufferKey:
         """A times a vector: a work-group a row."""
-        y = self._new(N * FLOAT, "matvec")
+        y = self._new("matvec", N)
         split = Split(0, N, {a: Slice(N * FLOAT), y: Slice(FLOAT)})
         return self._add("matvec", ((N * 64,), (64,)), (a, x), y, (2.0 * N * N, 1.0 * N * N * FLOAT), split)
 
     def dot(self, x: BufferKey, y: BufferKey) -> BufferKey:
         """The inner product of two vectors, a sum over all work-groups: one launch, never split."""
-        s = self._new(FLOAT, "dot")
+        s = self._new("dot", 1)
         return self._add("dot", ((N,), (256,)), (x, y), s, (2.0 * N, 2.0 * N * FLOAT), None)
 
     def combined(self, name: str, vectors: tuple[BufferKey, ...], scalars: tuple[BufferKey, ...]) -> BufferKey:
         """A linear combination of vectors, with coefficients from scalars on the device."""
-        y = self._new(N * FLOAT, name)
+        y = self._new(name, N)
         chunk = 256
         split = Split(0, N // chunk, {k: Slice(chunk * FLOAT) for k in (*vectors, y)})
         work = (2.0 * N * len(vectors), (1.0 + len(vectors)) * N * FLOAT)
