@@ -30,22 +30,23 @@ Resources = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``name``: of its file. ``process``: a word for the process that asked, unlike that of any other one (process
-    numbers come again); ``under``: those that it belongs to; ``pid``: its number, for people. ``device``: what it asked
-    for, in its own words; ``ticket``: when it asked, by the machine's clock, unlike that of any other one.
-    ``seconds``: for how long (None: until it ends); ``since``, ``until``: from when to when, by ``time.time`` and
+    """``device``: what is asked for, in the user's words, ``resources``: of the machine; ``command``: what for;
+    ``seconds``: for how long (None: until it ends). The rest is there when it is entered: the ``name`` of its file;
+    ``process``: a word for the process that asked, unlike that of any other one (process numbers come again);
+    ``under``: those that it belongs to; ``pid``: its number, for people; ``ticket``: when it asked, by the machine's
+    clock, unlike that of any other one; ``since``, ``until``: from when to when, by ``time.time`` and
     ``time.monotonic`` (None: it waits; until it ends)."""
 
-    name: str
-    process: str
-    pid: int
     device: str
     resources: Resources
-    priority: int
-    ticket: int
-    command: str = ""
-    under: tuple[str, ...] = ()
     seconds: float | None = None
+    priority: int = 0
+    command: str = ""
+    name: str = ""
+    process: str = ""
+    pid: int = 0
+    under: tuple[str, ...] = ()
+    ticket: int = 0
     since: float | None = None
     until: float | None = None
 
