@@ -8,7 +8,7 @@ stands on the right (BiCGSTAB and Jacobi end within 70 ms in the paper). A resul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -197,10 +197,30 @@ def asked(of: Equation, graph: Graph, machine: Machine, handover: float = 50e-6)
     return given
 
 
-def _bernoulli(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, b = (e.matrix(n) for n in "AXB")
-    left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
-    return (e.minus(left, e.product(e.product(e.product(x, b), e.transposed(b)), x)),)
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix in a formula, whose operators add kernels in Python's order."""
+
+    of: Equation
+    key: BufferKey
+
+    @property
+    def t(self) -> Matrix:
+        return Matrix(self.of, self.of.transposed(self.key))
+
+    def __matmul__(self, other: Matrix) -> Matrix:
+        return Matrix(self.of, self.of.product(self.key, other.key))
+
+    def __add__(self, other: Matrix) -> Matrix:
+        return Matrix(self.of, self.of.plus(self.key, other.key))
+
+    def __sub__(self, other: Matrix) -> Matrix:
+        return Matrix(self.of, self.of.minus(self.key, other.key))
+
+
+def _formula(names: Iterable[str], result: Callable[..., Matrix]) -> Callable[[Equation], tuple[BufferKey, ...]]:
+    """Of matrices with these names."""
+    return lambda e: (result(*[Matrix(e, e.matrix(name)) for name in names]).key,)
 
 
 def _bicgstab(e: Equation) -> tuple[BufferKey, ...]:
@@ -219,30 +239,18 @@ def _bicgstab(e: Equation) -> tuple[BufferKey, ...]:
     return e.combined("x", (h, s), (ts, tt)), e.combined("r", (s, t), (ts, tt))
 
 
-def _commutator(e: Equation) -> tuple[BufferKey, ...]:
-    a, b, c = (e.matrix(n) for n in "ABC")
-    three = [e.product(e.product(x, y), z) for x, y, z in ((a, b, c), (b, c, a), (c, a, b))]
-    back = [e.product(e.product(x, y), z) for x, y, z in ((b, a, c), (a, c, b), (c, b, a))]
-    total = e.plus(e.plus(three[0], three[1]), three[2])
-    for product in back:
-        total = e.minus(total, product)
-    return (total,)
+def _commutator(a: Matrix, b: Matrix, c: Matrix) -> Matrix:
+    three = [x @ y @ z for x, y, z in ((a, b, c), (b, c, a), (c, a, b))]
+    back = [x @ y @ z for x, y, z in ((b, a, c), (a, c, b), (c, b, a))]
+    return three[0] + three[1] + three[2] - back[0] - back[1] - back[2]
 
 
-def _general_bernoulli(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, f, g = (e.matrix(n) for n in "AXEG")
-    turned = e.transposed(f)
-    left = e.product(e.product(e.transposed(a), x), f)
-    ex = e.product(turned, x)
-    middle = e.product(ex, a)
-    right = e.product(e.product(e.product(ex, g), x), f)
-    return (e.minus(e.plus(left, middle), right),)
-
-
-def _gramian(e: Equation) -> tuple[BufferKey, ...]:
-    a, p, b = (e.matrix(n) for n in "APB")
-    left = e.plus(e.product(a, p), e.product(p, e.transposed(a)))
-    return (e.plus(left, e.product(b, e.transposed(b))),)
+def _general_bernoulli(a: Matrix, x: Matrix, e: Matrix, g: Matrix) -> Matrix:
+    turned = e.t
+    left = a.t @ x @ e
+    ex = turned @ x
+    middle, right = ex @ a, ex @ g @ x @ e
+    return left + middle - right
 
 
 def _jacobi(e: Equation) -> tuple[BufferKey, ...]:
@@ -252,45 +260,18 @@ def _jacobi(e: Equation) -> tuple[BufferKey, ...]:
     return (e.combined("x", (left, e.times_vector(d, b)), ()),)
 
 
-def _lyapunov(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, q = (e.matrix(n) for n in "AXQ")
-    return (e.plus(e.plus(e.product(a, x), e.product(x, e.transposed(a))), q),)
-
-
-def _riccati(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, b, r, q = (e.matrix(n) for n in ("A", "X", "B", "R^-1", "Q"))
-    left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
-    right = e.product(e.product(e.product(e.product(x, b), r), e.transposed(b)), x)
-    return (e.plus(e.minus(left, right), q),)
-
-
-def _stein(e: Equation) -> tuple[BufferKey, ...]:
-    a, x = (e.matrix(n) for n in "AX")
-    return (e.minus(e.product(e.product(a, x), e.transposed(a)), x),)
-
-
-def _svd(e: Equation) -> tuple[BufferKey, ...]:
-    u, s, v = (e.matrix(n) for n in ("U", "S", "V"))
-    return (e.product(e.product(u, s), e.transposed(v)),)
-
-
-def _sylvester(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, b, c = (e.matrix(n) for n in "AXBC")
-    return (e.minus(e.plus(e.product(a, x), e.product(x, b)), c),)
-
-
 EQUATIONS: dict[str, Callable[[Equation], tuple[BufferKey, ...]]] = {
-    "ABE": _bernoulli,
+    "ABE": _formula("AXB", lambda a, x, b: a.t @ x + x @ a - x @ b @ b.t @ x),
     "BiCGSTAB": _bicgstab,
-    "Commutator": _commutator,
-    "GABE": _general_bernoulli,
-    "Gramian": _gramian,
+    "Commutator": _formula("ABC", _commutator),
+    "GABE": _formula("AXEG", _general_bernoulli),
+    "Gramian": _formula("APB", lambda a, p, b: a @ p + p @ a.t + b @ b.t),
     "Jacobi": _jacobi,
-    "Lyapunov": _lyapunov,
-    "CARE": _riccati,
-    "Stein": _stein,
-    "SVD": _svd,
-    "Sylvester": _sylvester,
+    "Lyapunov": _formula("AXQ", lambda a, x, q: a @ x + x @ a.t + q),
+    "CARE": _formula(("A", "X", "B", "R^-1", "Q"), lambda a, x, b, r, q: a.t @ x + x @ a - x @ b @ r @ b.t @ x + q),
+    "Stein": _formula("AX", lambda a, x: a @ x @ a.t - x),
+    "SVD": _formula("USV", lambda u, s, v: u @ s @ v.t),
+    "Sylvester": _formula("AXBC", lambda a, x, b, c: a @ x + x @ b - c),
 }
 """The equations of Table 3, in its order: each builds its kernels and says which buffers are the results."""
 
