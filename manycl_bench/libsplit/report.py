@@ -10,7 +10,7 @@ from manycl_bench import pages, provenance
 from manycl_bench.libsplit.experiments import CLOSE, LABELS
 from manycl_bench.libsplit.granularity import REGULAR, STEPS
 from manycl_bench.libsplit.simulated import METHODS
-from manycl_bench.markdown import table
+from manycl_bench.pages import table
 
 _COLOURS = {
     "uniform": "0.6",
