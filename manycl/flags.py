@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from manycl.errors import ManyclError
@@ -33,20 +33,58 @@ def inherited(without: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in without}
 
 
-def debug() -> int:
-    """MANYCL_DEBUG: 0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + reports, and invariants are asserted; 5 + red
-    zones around buffers are checked after every kernel."""
-    return _one_of("MANYCL_DEBUG", {str(level): level for level in range(6)}, "0")
+_SWITCH = {"1": True, "0": False}
+_checks: list[Callable[[], object]] = []
+"""What reads a variable with few values, and refuses others."""
 
 
-def zero_copy() -> bool:
-    """MANYCL_ZERO_COPY: 0 gives CPU devices memory of their own instead of the host's (default: 1)."""
-    return _one_of("MANYCL_ZERO_COPY", {"1": True, "0": False}, "1")
+def _one_of(name: str, values: Mapping[str, Value], default: str) -> Callable[[], Value]:
+    """Return the function that reads a variable with few values."""
+
+    def read() -> Value:
+        value = os.environ.get(name, "").strip() or default
+        if value not in values:
+            raise ManyclError(f"{name} is {value!r:.60}", hint=f"it is one of {', '.join(values)}")
+        return values[value]
+
+    _checks.append(read)
+    return read
 
 
-def serve() -> bool:
-    """MANYCL_SERVE: 1 has devices opened by the processes of ``manycl serve`` (default: 0, by this one)."""
-    return _one_of("MANYCL_SERVE", {"1": True, "0": False}, "0")
+debug = _one_of("MANYCL_DEBUG", {str(level): level for level in range(6)}, "0")
+"""0 silent; 1 runs; 2 + decisions; 3 + commands; 4 + reports, and invariants are asserted; 5 + red zones around buffers
+are checked after every kernel."""
+zero_copy = _one_of("MANYCL_ZERO_COPY", _SWITCH, "1")
+"""0 gives CPU devices memory of their own instead of the host's (default: 1)."""
+serve = _one_of("MANYCL_SERVE", _SWITCH, "0")
+"""1 has devices opened by the processes of ``manycl serve`` (default: 0, by this one)."""
+bounds = _one_of("MANYCL_BOUNDS", {"on": True, "off": False}, "on")
+"""Off runs launches that are proved to leave their buffers (default: on, they are refused)."""
+checks_bounds = _one_of("MANYCL_CHECK", {"off": False, "bounds": True}, "off")
+"""Bounds runs kernels one at a time, between red zones, and checks each access of those that are compiled natively
+(default: off)."""
+deterministic = _one_of("MANYCL_DETERMINISTIC", _SWITCH, "1")
+"""0 lets shares of launches move while they run between devices that are not alike, too, so that the last bits of
+results depend on time; 1 never does (default: only where a device takes twice as long as was measured, in a graph that
+runs once)."""
+merging = _one_of("MANYCL_MERGING", {word: word for word in ("automatic", "each", "last")}, "automatic")
+"""When what parts of a divided launch have written goes to the host's memory: ``each`` as it has ended, ``last`` when
+somebody needs it (default: ``automatic``)."""
+apart = _one_of("MANYCL_APART", _SWITCH, "0")
+"""1 promises of all kernels that work-groups do not write different values to an element, nor read what others write,
+where that cannot be proved (docs/splitting.md; default: 0)."""
+prompt = _one_of("MANYCL_PROMPT", _SWITCH, "1")
+"""0 leaves the time slices of threads that enqueue and wait as they are (default: 1, they ask the system for short
+ones, so that they run soon when they are woken)."""
+stand_in = _one_of("MANYCL", _SWITCH, "0")
+"""1 gives programs that import PyOpenCL one that runs on manycl (default: 0); ``manycl exec`` sets it, with the folder
+that makes Python look at it."""
+real_platforms = _one_of("MANYCL_REAL", _SWITCH, "0")
+"""1 shows such programs the real platforms beside manycl's (default: 0)."""
+heeds_reservations = _one_of("MANYCL_RESERVED", {"leave": True, "ignore": False}, "leave")
+"""Ignore uses devices that another process has reserved (default: leave, they are not used)."""
+learning = _one_of("MANYCL_MODELS", _SWITCH, "1")
+"""0 neither reads nor keeps measurements of earlier sessions (default: 1)."""
 
 
 def threads() -> int:
@@ -58,61 +96,14 @@ def threads() -> int:
     return int(value)
 
 
-def bounds() -> bool:
-    """MANYCL_BOUNDS: off runs launches that are proved to leave their buffers (default: on, they are refused)."""
-    return _one_of("MANYCL_BOUNDS", {"on": True, "off": False}, "on")
-
-
-def checks_bounds() -> bool:
-    """MANYCL_CHECK: bounds runs kernels one at a time, between red zones, and checks each access of those that are
-    compiled natively (default: off)."""
-    return _one_of("MANYCL_CHECK", {"off": False, "bounds": True}, "off")
-
-
 def check_all_bounds() -> None:
     """MANYCL_CHECK=bounds from now on, also in processes that are started."""
     os.environ["MANYCL_CHECK"] = "bounds"
 
 
-def deterministic() -> bool:
-    """MANYCL_DETERMINISTIC: 0 lets shares of launches move while they run between devices that are not alike, too, so
-    that the last bits of results depend on time; 1 never does (default: only where a device takes twice as long as was
-    measured, in a graph that runs once)."""
-    return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "1")
-
-
 def strict() -> bool:
     """Whether MANYCL_DETERMINISTIC is set to 1."""
     return deterministic() and "MANYCL_DETERMINISTIC" in os.environ
-
-
-def merging() -> str:
-    """MANYCL_MERGING: when what parts of a divided launch have written goes to the host's memory: ``each`` as it has
-    ended, ``last`` when somebody needs it (default: ``automatic``)."""
-    return _one_of("MANYCL_MERGING", {word: word for word in ("automatic", "each", "last")}, "automatic")
-
-
-def apart() -> bool:
-    """MANYCL_APART: 1 promises of all kernels that work-groups do not write different values to an element, nor read
-    what others write, where that cannot be proved (docs/splitting.md; default: 0)."""
-    return _one_of("MANYCL_APART", {"1": True, "0": False}, "0")
-
-
-def prompt() -> bool:
-    """MANYCL_PROMPT: 0 leaves the time slices of threads that enqueue and wait as they are (default: 1, they ask the
-    system for short ones, so that they run soon when they are woken)."""
-    return _one_of("MANYCL_PROMPT", {"1": True, "0": False}, "1")
-
-
-def stand_in() -> bool:
-    """MANYCL: 1 gives programs that import PyOpenCL one that runs on manycl (default: 0); ``manycl exec`` sets it, with
-    the folder that makes Python look at it."""
-    return _one_of("MANYCL", {"1": True, "0": False}, "0")
-
-
-def real_platforms() -> bool:
-    """MANYCL_REAL: 1 shows such programs the real platforms beside manycl's (default: 0)."""
-    return _one_of("MANYCL_REAL", {"1": True, "0": False}, "0")
 
 
 REPORTS = "MANYCL_REPORTS"
@@ -167,11 +158,6 @@ def reservation() -> str:
     return os.environ.get(RESERVATION, "")
 
 
-def heeds_reservations() -> bool:
-    """MANYCL_RESERVED: ignore uses devices that another process has reserved (default: leave, they are not used)."""
-    return _one_of("MANYCL_RESERVED", {"leave": True, "ignore": False}, "leave")
-
-
 def temporary() -> str:
     """TMPDIR: the folder for temporary files (default: /tmp)."""
     return os.environ.get("TMPDIR", "") or "/tmp"
@@ -183,11 +169,6 @@ def clang() -> str:
     return os.environ.get("MANYCL_CLANG", "").strip()
 
 
-def learning() -> bool:
-    """MANYCL_MODELS: 0 neither reads nor keeps measurements of earlier sessions (default: 1)."""
-    return _one_of("MANYCL_MODELS", {"1": True, "0": False}, "1")
-
-
 def completing() -> str:
     """_ARGCOMPLETE: set by a shell that wants a command line completed: COMP_LINE, of which COMP_POINT bytes count."""
     if "_ARGCOMPLETE" not in os.environ:
@@ -196,33 +177,7 @@ def completing() -> str:
     return line.encode()[: int(point)].decode(errors="ignore") if point.isdigit() else line
 
 
-_READ = (
-    debug,
-    serve,
-    zero_copy,
-    bounds,
-    checks_bounds,
-    deterministic,
-    merging,
-    prompt,
-    apart,
-    device_memory,
-    learning,
-    stand_in,
-    real_platforms,
-    threads,
-    heeds_reservations,
-)
-
-
 def check() -> None:
     """Read all of them, so that what means nothing is told before the work. Raises ManyclError."""
-    for read in _READ:
+    for read in (*_checks, device_memory, threads):
         read()
-
-
-def _one_of(name: str, values: Mapping[str, Value], default: str) -> Value:
-    value = os.environ.get(name, "").strip() or default
-    if value not in values:
-        raise ManyclError(f"{name} is {value!r:.60}", hint=f"it is one of {', '.join(values)}")
-    return values[value]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from manycl.errors import ManyclError
-from manycl.utilities.checked import checked
+from manycl.utilities.checked import checked, unfit
 from manycl.utilities.shown import html
 
 FORMAT = 2
@@ -100,7 +100,6 @@ Event = KernelEvent | TransferEvent | HostEvent | DecisionEvent | FailureEvent
 _TYPES: dict[str, type[Any]] = {
     t.event: t for t in (KernelEvent, TransferEvent, HostEvent, DecisionEvent, FailureEvent)
 }
-_TUPLES = {"global_size", "local_size", "nodes"}
 
 
 def later(event: Event, seconds: float, nodes: int) -> Event:
@@ -115,67 +114,29 @@ def later(event: Event, seconds: float, nodes: int) -> Event:
     return replace(event, start=event.start + seconds, end=event.end + seconds, node=number)
 
 
-def _is_int(value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
-
-
-def _is_text(value: object) -> bool:
-    return type(value) is str
-
-
 def _is_time(value: object) -> bool:
     """Seconds within thirty years, so that no unit overflows; neither infinite nor NaN."""
     return isinstance(value, int | float) and -1e9 < value < 1e9
-
-
-def _are_ints(value: object) -> bool:
-    return isinstance(value, tuple | list) and all(map(_is_int, value))
-
-
-_FIELDS: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("node", "queue", "buffer", "nbytes", "first", "groups"), _is_int),
-    **dict.fromkeys(("component", "dimension"), lambda value: value is None or _is_int(value)),
-    **dict.fromkeys(("name", "kernel", "device", "source", "target", "message", "role", "method"), _is_text),
-    **dict.fromkeys(("start", "end", "time"), _is_time),
-    **dict.fromkeys(("global_size", "nodes"), _are_ints),
-    "local_size": lambda value: value is None or _are_ints(value),
-}
-_HEADER: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("kind", "application", "policy"), _is_text),
-    "makespan": _is_time,
-    "devices": lambda value: isinstance(value, list) and all(map(_is_text, value)),
-    "edges": lambda value: isinstance(value, list) and all(_are_ints(e) and len(e) == 2 for e in value),
-    "details": lambda value: isinstance(value, dict),
-}
 
 
 def _is_planned(value: object) -> bool:
     """A makespan (None: unknown), pairs of a node and seconds, and perhaps seconds in which kernels were to run."""
     if not isinstance(value, dict) or not isinstance(pairs := value.get("seconds", []), list):
         return False
-    if not _is_time(value.get("computing") or 0.0):
-        return False
-    whole = value.get("makespan")
-    return (whole is None or _is_time(whole)) and all(
-        isinstance(p, list | tuple) and len(p) == 2 and _is_int(p[0]) and _is_time(p[1]) for p in pairs
+    times = [value.get("makespan") or 0.0, value.get("computing") or 0.0]
+    return all(map(_is_time, times)) and all(
+        isinstance(p, list | tuple) and len(p) == 2 and type(p[0]) is int and _is_time(p[1]) for p in pairs
     )
 
 
-_MEMORY: dict[str, Callable[[object], bool]] = {
-    "name": _is_text,
-    **dict.fromkeys(("limit", "needed", "again", "leave"), _is_int),
-    "seconds": _is_time,
-}
-_DETAILS: dict[str, Callable[[object], bool]] = {
+_TIMES = ("start", "end", "time", "makespan")
+_HEADER = ("kind", "application", "policy", "makespan", "devices", "edges", "details")
+_DETAILS: dict[str, Callable[[Any], bool]] = {
     "planned": _is_planned,
-    "memory": lambda value: (
-        isinstance(value, list | tuple)
-        and all(isinstance(d, dict) and d.keys() == _MEMORY.keys() and _are(d, _MEMORY) for d in value)
-    ),
     "joules": lambda value: isinstance(value, dict) and all(map(_is_time, value.values())),
-    "compiled": lambda value: _is_time(value) and value >= 0,  # type: ignore[operator]
+    "compiled": lambda value: _is_time(value) and value >= 0,
 }
-"""Of the details, those that reports read; others may be anything."""
+"""Of the details, those that reports read as they are; others may be anything."""
 
 
 @checked("__init__")
@@ -246,31 +207,31 @@ class Trace:
                 if header is None:
                     if tag != "trace" or record.get("format") != FORMAT:
                         raise ValueError(f"not a trace of format {FORMAT}")
-                    if missing := sorted(_HEADER.keys() - record.keys()):
+                    if missing := sorted({*_HEADER} - record.keys()):
                         raise ValueError(f"{missing[0]!r} is missing")
-                    _check({key: record[key] for key in _HEADER}, _HEADER)
-                    _check({key: record["details"][key] for key in _DETAILS if key in record["details"]}, _DETAILS)
-                    header = record
+                    header = _checked(cls, {key: record[key] for key in _HEADER})
+                    for key, is_right in _DETAILS.items():
+                        if key in header["details"] and not is_right(header["details"][key]):
+                            raise ValueError(f"{key!r} cannot be {header['details'][key]!r:.60}")
                     continue
                 if tag not in _TYPES:
                     raise ValueError(f"no event is called {tag!r}")
-                for key in _TUPLES & record.keys():
-                    record[key] = tuple(record[key]) if record[key] is not None else None
-                events.append(_TYPES[tag](**record))
-                _check(record, _FIELDS)
+                events.append(_TYPES[tag](**_checked(_TYPES[tag], record)))
             except (ValueError, TypeError, RecursionError) as error:
                 raise ManyclError(f"{path}:{number}: not a line of a trace: {error}") from None
         if header is None:
             raise ManyclError(f"{path}: empty, not a trace")
-        lists = {"devices": tuple(header["devices"]), "edges": tuple((a, b) for a, b in header["edges"])}
-        return cls(tuple(events), **{key: header[key] for key in _HEADER} | lists)
+        return cls(tuple(events), **header)
 
 
-def _are(record: dict[str, Any], fields: dict[str, Callable[[object], bool]]) -> bool:
-    return all(fields[key](value) for key, value in record.items())
+def _checked(kind: type, record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of JSON's values as a class has them. Raises ValueError for what it cannot have."""
+    record = {key: _tuples(value) if isinstance(value, list) else value for key, value in record.items()}
+    wrong = unfit(kind, record) or next((key for key in _TIMES if not _is_time(record.get(key, 0.0))), "")
+    if wrong:
+        raise ValueError(f"{wrong!r} cannot be {record[wrong]!r:.60}")
+    return record
 
 
-def _check(record: dict[str, Any], fields: dict[str, Callable[[object], bool]]) -> None:
-    for key, value in record.items():
-        if not fields[key](value):
-            raise ValueError(f"{key!r} cannot be {value!r:.60}")
+def _tuples(values: list[Any]) -> tuple[Any, ...]:
+    return tuple([tuple(v) if isinstance(v, list) else v for v in values])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -197,7 +196,7 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
         raise ManyclError(f"--devices {args.devices}: bench libsplit needs two devices at least")
     settings = real.Settings(names=names, large=any(d.kind == "gpu" for d in machine.devices))
     if args.quick:
-        settings = replace(settings, turns=3, seconds=2.0, drifting=10, drifts=2)
+        settings = replace(settings, turns=3, seconds=2.0, drifting=10)
     if args.repeats is not None:
         settings = replace(settings, repetitions=args.repeats)
 
@@ -360,7 +359,7 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
     def show(figures: Figures) -> None:
         print("devices: " + "; ".join(figures["made"]["devices"]))
         for title, rows in pyschedcl_report.rows_to_print(figures):
-            show_table(rows, title, keys=3 if "H" in rows[0] else 2)
+            show_table(rows, title)
         show_summary(figures["summary"], 2)
 
     write = partial(pyschedcl_report.write, args.devices, settings)
@@ -379,10 +378,10 @@ def show_summary(values: Mapping[str, float | None], digits: int) -> None:
         print(f"{key}: {'-' if value is None else f'{value:.{digits}f}'}")
 
 
-def show_table(rows: Sequence[Figures], title: str, keys: int = 1) -> None:
-    from manycl_bench.markdown import text_table
+def show_table(rows: Sequence[Figures], title: str) -> None:
+    """Print a table as aligned lines; columns are named by their keys."""
+    from manycl.report.summary import table
 
-    print(f"\n{title}\n")
-    for line in text_table(rows, keys=keys, width=shutil.get_terminal_size().columns):
-        print(line)
-    print()
+    head = [key.replace("_", " ") for key in rows[0]] if rows else []
+    cells = [[f"{v:.2f}" if isinstance(v, float) else "-" if v is None else str(v) for v in r.values()] for r in rows]
+    print(f"\n{title}\n", *table(head, cells), "", sep="\n")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from manycl_bench.markdown import table
-
-__all__ = ["render", "table", "write"]
 
 
 def write(folder: Path, name: str, figures: Mapping[str, Any], page: Iterable[str] = ()) -> None:
@@ -25,6 +21,15 @@ def render(page: Iterable[str]) -> str:
     """The text of a page."""
     text = "\n".join(page).rstrip("\n")
     return text + "\n" if text else ""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a Markdown table, and an empty one behind it."""
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
 
 
 def _json(value: Any, indent: int = 0) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from manycl import flags
 from manycl.machine import Device, Machine
-from manycl_bench.markdown import table
+from manycl_bench.pages import table
 
 PACKAGES = ("manycl", "numpy", "pyopencl", "pocl-binary-distribution", "libclang-ng", "islpy", "ortools")
 VARIABLES = ("MANYCL_", "POCL_", "OCL_")

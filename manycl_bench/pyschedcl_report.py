@@ -8,7 +8,7 @@ from typing import Any
 
 from manycl.plan.problem import HANDOVER
 from manycl_bench import pages, provenance
-from manycl_bench.markdown import table
+from manycl_bench.pages import table
 from manycl_bench.pyschedcl import PUBLISHED_MS, PUBLISHED_QUEUES, WARM, Settings, charts, in_queues
 
 CHARTS = ("clustering", "eager", "heft")

@@ -27,7 +27,7 @@ from manycl.run.session.session import Session
 from manycl.run.simulation.simulate import simulate
 from manycl.trace import KernelEvent, TransferEvent
 from manycl_bench import pages, provenance
-from manycl_bench.markdown import table
+from manycl_bench.pages import table
 from manycl_bench.repara import Settings, combinations, laid_out, static, valid_ways
 from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
 

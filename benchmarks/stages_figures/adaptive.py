@@ -6,11 +6,10 @@ ends within five minutes on two cores; with ``--all`` for every one of them, eig
 of an hour and more. Told are: within_oracle_percent, how much longer the slowest device takes (its kernels, and what
 it waits for data) with the split that ``adaptive`` has after eight repetitions than with the best split found by
 measuring, both measured again in turns; iterations: after how many repetitions it was within 3 % of that; settled: the
-same, and it stayed so (one time that is disturbed may lead it away for a while). It adapts from the start again and
-again, and what is told is the median of the five times in which others disturbed it least, each beside the split that
-was the best one then.
+same, and it stayed so (one time that is disturbed may lead it away for a while). It adapts from the start five times,
+and what is told is the median of these.
 drift_imbalance_percent: with the N-body whose crowd moves, how much longer than the mean the slowest device takes, from
-the third repetition on, at most (on parts of a CPU for the speeds that they had by and by). decide_us: the processor's
+the third repetition on, at most. decide_us: the processor's
 time of deciding, once prepared, per kernel; relook_us: where times are news. The file of ``--output`` has all that was
 tried and measured; it is written after each application. POCL_AFFINITY=1 binds PoCL's threads to cores, and times
 scatter less; it must not have more threads than there are cores.
@@ -30,22 +29,21 @@ import common
 from manycl.api.queue import Queue
 from manycl.plan.policies.adaptive import Adaptive
 from manycl_bench.libsplit import real
-from manycl_bench.libsplit.judging import Bench
 from manycl_bench.libsplit.registry import APPLICATIONS
 
 DEVICES = ("cpu/2", "cpu/2#0,cpu/2#1@4")
 DECISIONS = 300
 FEW = ("AESEncrypt", "SPMV", "GEMM", "COVAR", "Jacobi2D")
 """A cipher, a load that rises and depends on contents, products, triangles, and two kernels that hand data on."""
-QUICK, LONG = (2.0, 2), (8.0, real.DRIFTS)
-"""Seconds for each benchmark, and how often the drifting load is followed at most."""
+QUICK, LONG = 2.0, 8.0
+"""Seconds for each benchmark."""
 
 
 def decide_us(devices: str) -> tuple[float, float]:
     """Microseconds per kernel that an execution's times take to be looked at when they are as foreseen, and when they
     are not (most of the time then goes by other ways: a new plan is made)."""
     with Queue(devices) as queue:
-        bench = Bench(APPLICATIONS["Jacobi2D"].make(256), queue)
+        bench = real.Bench(APPLICATIONS["Jacobi2D"].make(256), queue)
         policy = Adaptive()
         result = bench.prepared(policy, {"first": "uniform"}).run()
         measured = [(m.step.node, m.device, m.seconds) for m in result.measured()]
@@ -105,14 +103,13 @@ def main() -> None:
     worst = {"within_oracle_percent": 0.0, "iterations": 0, "settled": 0, "drift_imbalance_percent": 0.0}
     chosen = args.devices or DEVICES
     names = args.applications or (tuple(APPLICATIONS) if args.all else FEW)
-    seconds, drifts = LONG if args.all else QUICK
+    seconds = LONG if args.all else QUICK
     for devices in chosen:
         settings = real.Settings(
             names=names,
             turns=max(1, args.repeats),
             seconds=seconds if args.seconds is None else args.seconds,
             drifting=args.drifting,
-            drifts=drifts,
             large=has_gpu(devices),
         )
         rows = details[devices] = {}

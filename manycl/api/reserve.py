@@ -10,7 +10,7 @@ from contextlib import suppress
 from manycl import flags
 from manycl.drivers.choice import chosen_devices
 from manycl.errors import ManyclError
-from manycl.reservations.hold import Hold, Request
+from manycl.reservations.hold import Hold, check
 from manycl.reservations.records import Reservation, for_children
 
 _LONGEST = 200  # characters of a command line
@@ -20,7 +20,7 @@ class Reserved:
     """Devices that no other process of this user uses from the beginning to the end of the ``with`` block
     (:func:`reserve` makes it)."""
 
-    def __init__(self, wanted: Request, wait: bool, timeout: float | None) -> None:
+    def __init__(self, wanted: Reservation, wait: bool, timeout: float | None) -> None:
         self._wanted, self._wait, self._timeout = wanted, wait, timeout
         self._hold: Hold | None = None
 
@@ -87,12 +87,12 @@ def reserve(
     return Reserved(wanted(devices, seconds, priority, " ".join(sys.orig_argv) or "Python"), wait, timeout)
 
 
-def wanted(devices: str | Sequence[str], seconds: float | None, priority: int, command: str) -> Request:
+def wanted(devices: str | Sequence[str], seconds: float | None, priority: int, command: str) -> Reservation:
     """Return the request of a reservation. Raises as :func:`reserve`."""
     words = devices if isinstance(devices, str) else ",".join(devices)
     resources = frozenset[str]().union(*(chosen.handle.resources for chosen in chosen_devices(devices)))
-    made = Request(words, resources, seconds, priority, command[:_LONGEST])
-    made.check()
+    made = Reservation(words, resources, seconds, priority, command[:_LONGEST])
+    check(made)
     return made
 
 

@@ -61,21 +61,8 @@ class LinearSlices:
         return {"kind": "linear", **asdict(self)}
 
 
-@dataclass(frozen=True, slots=True)
-class TreeNode:
-    """A tree's inner node: ``below`` where feature number ``feature`` is at most ``threshold``, else ``above``."""
-
-    feature: int
-    threshold: float
-    below: Tree
-    above: Tree
-
-    def to_json(self) -> list[Any]:
-        sides = (side.to_json() if isinstance(side, TreeNode) else side for side in (self.below, self.above))
-        return [self.feature, self.threshold, *sides]
-
-
-Tree = TreeNode | float
+Tree = tuple[int, float, "Tree", "Tree"] | float
+"""An inner node is a feature's number, a threshold, and the trees where the feature is at most that, and above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +78,13 @@ class ForestSlices:
         return _bounded(math.exp(min(exponent, 43.0)))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": "forest of logarithms",
-            "trees": [t.to_json() if isinstance(t, TreeNode) else t for t in self.trees],
-        }
+        return {"kind": "forest of logarithms", **asdict(self)}
 
 
 def _leaf(tree: Tree, given: Sequence[float]) -> float:
-    while isinstance(tree, TreeNode):
-        tree = tree.below if given[tree.feature] <= tree.threshold else tree.above
+    while isinstance(tree, tuple):
+        feature, threshold, below, above = tree
+        tree = below if given[feature] <= threshold else above
     return tree
 
 
@@ -207,7 +192,7 @@ def _tree(value: Any, features: int, depth: int) -> Tree:
     feature, threshold, below, above = value
     if isinstance(feature, bool) or not isinstance(feature, int) or not 0 <= feature < features:
         raise SliceError(f"there is no feature {feature!r:.40}: there are {features}")
-    return TreeNode(feature, _number(threshold), _tree(below, features, depth + 1), _tree(above, features, depth + 1))
+    return feature, _number(threshold), _tree(below, features, depth + 1), _tree(above, features, depth + 1)
 
 
 def cached_slice(points: int, nbytes: int, cache: int, group: int = 1) -> int:
@@ -313,7 +298,7 @@ def _as_tree(tree: Any, node: int) -> Tree:
     if below == above:  # a leaf
         value = float(np.ravel(tree.value[node])[0])
         return value if math.isfinite(value) else 0.0
-    return TreeNode(int(tree.feature[node]), float(tree.threshold[node]), _as_tree(tree, below), _as_tree(tree, above))
+    return int(tree.feature[node]), float(tree.threshold[node]), _as_tree(tree, below), _as_tree(tree, above)
 
 
 def _library() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -422,14 +423,8 @@ class Problem:
 
     def _most_groups(self, node: int, device: DeviceIndex, split: Split) -> int:
         """Return the most groups of which any range fits (0: not even one); more groups never need less."""
-        low, high = 0, split.groups
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._fit(node, device, split, middle):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        counts = range(1, split.groups + 1)
+        return bisect_right(counts, False, key=lambda count: not self._fit(node, device, split, count))
 
     def _fit(self, node: int, device: DeviceIndex, split: Split, count: int) -> bool:
         """Return whether any range of ``count`` groups fits."""

@@ -134,7 +134,7 @@ class AdaptationTuning(NamedTuple):
     """Constants of adaptation. Times are seconds, doubts standard deviations of logarithms; a part is a fraction of the
     quantity named. They are judged by ``manycl bench libsplit`` (docs/results/libsplit.md), ``benchmarks/stages.py
     adaptive``, and the tests of how far from the best division adapted ones are (tests/plan/adapt/test_narrow.py,
-    tests/bench/libsplit/test_bench_libsplit_pairs.py)."""
+    tests/bench/libsplit/test_two_cores_with_noise.py)."""
 
     # the workload model
     cells: int = 20

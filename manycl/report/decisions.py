@@ -3,22 +3,15 @@ were divided or not, shares that could move, new plans of its rest, when results
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from manycl.report.words import count, nbytes, percent, printable, seconds
 from manycl.trace import Trace
+from manycl.utilities.checked import unfit
 
 Told = TypeVar("Told")
-_IS: dict[object, Callable[[object], bool]] = {
-    "str": lambda value: type(value) is str,
-    "int": lambda value: type(value) is int,
-    "bool": lambda value: type(value) is bool,
-    "float": lambda value: isinstance(value, float | int),
-    "dict[str, Any]": lambda value: isinstance(value, dict),
-}
-"""What a field of a type may hold."""
 
 
 def _entries(trace: Trace, key: str) -> Sequence[object]:
@@ -29,9 +22,9 @@ def _entries(trace: Trace, key: str) -> Sequence[object]:
 def _told(entries: Iterable[object], kind: type[Told]) -> Iterator[Told]:
     """Entries that have a value of the right type for each field without a default; others are left out."""
     known: Any = kind
-    wanted = {field.name: _IS[field.type] for field in fields(known) if field.default is MISSING}
+    wanted = {field.name for field in fields(known) if field.default is MISSING}
     for entry in entries:
-        if isinstance(entry, dict) and set(entry) == set(wanted) and all(wanted[k](v) for k, v in entry.items()):
+        if isinstance(entry, dict) and set(entry) == wanted and not unfit(kind, entry):
             yield kind(**entry)
 
 
@@ -173,7 +166,9 @@ def moving_shares(trace: Trace) -> tuple[MovingShares, ...]:
     """From the trace's ``details["moving"]`` and ``["stolen"]``, most seconds at stake first, without other forms."""
     stolen = trace.details.get("stolen", {})
     parts = (
-        {name: float(part) for name, part in stolen.items() if _IS["float"](part)} if isinstance(stolen, dict) else {}
+        {name: float(part) for name, part in stolen.items() if isinstance(part, float | int)}
+        if isinstance(stolen, dict)
+        else {}
     )
     found = told(trace, "moving", MovingShares)
     whole = [replace(shares, elsewhere=parts.get(shares.kernel)) if shares.moves else shares for shares in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
@@ -291,7 +291,7 @@ def link_row(link: LinkSummary, arrow: str = "->") -> tuple[str, ...]:
     return name, str(link.transfers), nbytes(link.nbytes), seconds(link.busy), speed
 
 
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Rows as aligned lines: first column and those without a heading to the left, others to the right."""
     cells = [head, *rows]
     if len(cells) == 1:

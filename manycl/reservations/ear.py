@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from manycl.errors import ManyclError
-from manycl.reservations.records import UNFINISHED, Reservation, closed_in_children, locked, parse_message, process
+from manycl.reservations.records import UNFINISHED, Reservation, closed_in_children, locked, parse, process
 from manycl.utilities.runtime_folder import existing
 
 ENDING = ".listener"
@@ -79,7 +79,7 @@ class Ear:
             if sender in _allowed():  # the folder keeps others out; this does not depend on it
                 found += came
                 is_any = True
-                if words != _NOTHING and (reservation := parse_message(words)) is not None:
+                if words != _NOTHING and (reservation := parse(words)) is not None:
                     self.told.append(reservation)
             else:
                 for handle in came:

@@ -6,12 +6,11 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from manycl.errors import ManyclError
 from manycl.reservations.ear import Ear, listeners, tell
-from manycl.reservations.records import Reservation, Resources, closed_in_children, in_force, process, under
+from manycl.reservations.records import Reservation, closed_in_children, in_force
 from manycl.reservations.register import LOOK_AGAIN, ReservationFile, reservations
 from manycl.utilities.prompt import be_prompt
 from manycl.utilities.runtime_folder import runtime_folder
@@ -20,29 +19,19 @@ MOST_SECONDS = 1e9
 MOST_PRIORITY = 1 << 31
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is to be reserved: ``device`` in the user's words, ``resources`` of the machine; ``command``: what for."""
-
-    device: str
-    resources: Resources
-    seconds: float | None = None
-    priority: int = 0
-    command: str = ""
-
-    def check(self) -> None:
-        """Raises ManyclError for what cannot be."""
-        if self.seconds is not None and not 0 < self.seconds <= MOST_SECONDS:
-            raise ManyclError(f"{self.device} cannot be reserved for {self.seconds:g} s", hint="a positive number")
-        if not -MOST_PRIORITY < self.priority < MOST_PRIORITY:
-            raise ManyclError(f"there is no priority {self.priority}", hint="whole numbers of 32 bits")
+def check(wanted: Reservation) -> None:
+    """Raises ManyclError for what cannot be."""
+    if wanted.seconds is not None and not 0 < wanted.seconds <= MOST_SECONDS:
+        raise ManyclError(f"{wanted.device} cannot be reserved for {wanted.seconds:g} s", hint="a positive number")
+    if not -MOST_PRIORITY < wanted.priority < MOST_PRIORITY:
+        raise ManyclError(f"there is no priority {wanted.priority}", hint="whole numbers of 32 bits")
 
 
 class Hold:
     """A reservation of this process. ``begin`` and ``end``, once each; whatever ends the process ends it."""
 
-    def __init__(self, wanted: Request) -> None:
-        wanted.check()
+    def __init__(self, wanted: Reservation) -> None:
+        check(wanted)
         self._wanted = wanted
         self._folder = runtime_folder()
         self._entry: ReservationFile | None = None
@@ -75,7 +64,7 @@ class Hold:
         be_prompt()
         end = inf if timeout is None else time.monotonic() + timeout
         try:
-            entry = self._entry = self._enter()
+            entry = self._entry = ReservationFile(self._folder, self._wanted)
             if not self.is_in_force:  # who listens takes a while to begin
                 with _Hearing(self._folder) as hearing:
                     self._wait_for_turn(hearing, waiting, end)
@@ -99,22 +88,6 @@ class Hold:
         if entry is not None:
             entry.remove()
             tell_all(str(self._folder))
-
-    def _enter(self) -> ReservationFile:
-        w = self._wanted
-        asked = Reservation(
-            name="",
-            process=process(),
-            pid=os.getpid(),
-            device=w.device,
-            resources=w.resources,
-            priority=w.priority,
-            ticket=0,
-            command=w.command,
-            under=under(),
-            seconds=w.seconds,
-        )
-        return ReservationFile(self._folder, asked)
 
     def _check_time(self, end: float, whom: str) -> None:
         if not time.monotonic() < end:  # also of NaN

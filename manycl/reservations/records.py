@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from manycl import flags
+from manycl.utilities.checked import unfit
 
 Resources = frozenset[str]
 """Parts of a machine by names that are the same in all processes: cores, places on the PCI bus, …"""
@@ -29,22 +30,23 @@ Resources = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``name``: of its file. ``process``: a word for the process that asked, unlike that of any other one (process
-    numbers come again); ``under``: those that it belongs to; ``pid``: its number, for people. ``device``: what it asked
-    for, in its own words; ``ticket``: when it asked, by the machine's clock, unlike that of any other one.
-    ``seconds``: for how long (None: until it ends); ``since``, ``until``: from when to when, by ``time.time`` and
+    """``device``: what is asked for, in the user's words, ``resources``: of the machine; ``command``: what for;
+    ``seconds``: for how long (None: until it ends). The rest is there when it is entered: the ``name`` of its file;
+    ``process``: a word for the process that asked, unlike that of any other one (process numbers come again);
+    ``under``: those that it belongs to; ``pid``: its number, for people; ``ticket``: when it asked, by the machine's
+    clock, unlike that of any other one; ``since``, ``until``: from when to when, by ``time.time`` and
     ``time.monotonic`` (None: it waits; until it ends)."""
 
-    name: str
-    process: str
-    pid: int
     device: str
     resources: Resources
-    priority: int
-    ticket: int
-    command: str = ""
-    under: tuple[str, ...] = ()
     seconds: float | None = None
+    priority: int = 0
+    command: str = ""
+    name: str = ""
+    process: str = ""
+    pid: int = 0
+    under: tuple[str, ...] = ()
+    ticket: int = 0
     since: float | None = None
     until: float | None = None
 
@@ -63,39 +65,15 @@ class Reservation:
         return json.dumps(fields | {"resources": sorted(self.resources)}).encode()
 
 
-def parse(name: str, data: bytes) -> Reservation | None:
-    """What a file of that name says; None for what no reservation says."""
+def parse(data: bytes, name: str | None = None) -> Reservation | None:
+    """What ``format`` has made, under the ``name`` of the file that says it, if one does; None for anything else."""
     try:
         found: dict[str, Any] = json.loads(data)
-        return Reservation(
-            name=name,
-            process=str(found["process"]),
-            pid=int(found["pid"]),
-            device=str(found["device"]),
-            resources=frozenset(map(str, found["resources"])),
-            priority=int(found["priority"]),
-            ticket=int(found["ticket"]),
-            command=str(found["command"]),
-            under=tuple(map(str, found["under"])),
-            seconds=_number(found["seconds"]),
-            since=_number(found["since"]),
-            until=_number(found["until"]),
-        )
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def parse_message(data: bytes) -> Reservation | None:
-    """What ``format`` has made; None for anything else."""
-    try:
-        name = json.loads(data)["name"]
+        found = {key: found[key] for key in Reservation.__slots__} | ({} if name is None else {"name": name})
+        found |= {"resources": frozenset(found["resources"]), "under": tuple(found["under"])}
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return parse(name, data) if isinstance(name, str) else None
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if unfit(Reservation, found) else Reservation(**found)
 
 
 def in_order(all_of_them: Iterable[Reservation]) -> list[Reservation]:

@@ -23,6 +23,7 @@ from manycl.reservations.records import (
     locked,
     parse,
     process,
+    under,
     unexpired,
 )
 from manycl.utilities.runtime_folder import existing
@@ -60,7 +61,7 @@ def read(path: str) -> Reservation | None:
                 return None
             # its owner has put a new one in its place meanwhile
         except BlockingIOError:
-            return parse(os.path.basename(path), os.read(handle, _MOST))
+            return parse(os.read(handle, _MOST), os.path.basename(path))
         except OSError:
             return None
         finally:
@@ -71,14 +72,15 @@ class ReservationFile:
     """The file of a reservation of this process, from ``enter`` to ``remove``; ``reservation`` is what it says."""
 
     def __init__(self, folder: Path, asked: Reservation) -> None:
-        """Enter it, as the last of its priority. Raises ManyclError where that cannot be written."""
+        """Enter it, as this process's and the last of its priority. Raises ManyclError where that cannot be written."""
         self._folder = folder
         self._handle = -1
         try:
             with locked(folder):
                 ticket = max([time.monotonic_ns(), *(int(n.split("-")[0]) + 1 for n in _named(folder))])
                 name = f"{ticket}-{process()}{ENDING}"
-                self.reservation = replace(asked, name=name, ticket=ticket)
+                mine = replace(asked, process=process(), pid=os.getpid(), under=under())
+                self.reservation = replace(mine, name=name, ticket=ticket)
                 self._write()
         except OSError as error:
             raise ManyclError(f"nothing can be reserved: {folder}: {error.strerror}") from None

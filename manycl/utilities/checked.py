@@ -1,12 +1,13 @@
-"""The check of public functions' arguments against their annotations, in one place, before anything runs. Integers are
-those that 64 bits hold, other numbers finite; True and False are no numbers, and text is no sequence."""
+"""The check of values against annotations, in one place: of public functions' arguments, before anything runs, and of
+what files say (:func:`unfit`). Integers are those that 64 bits hold, other numbers finite; True and False are no
+numbers, and text is no sequence."""
 
 from __future__ import annotations
 
 import collections.abc
 import sys
 from collections.abc import Callable, Collection, Mapping
-from functools import wraps
+from functools import cache, wraps
 from inspect import isfunction, unwrap
 from itertools import chain
 from numbers import Integral, Real
@@ -75,7 +76,7 @@ def _test(hint: Any, names: dict[str, Any]) -> _Test:
     if origin in (Union, UnionType):
         quick = sorted(fits, key=lambda f: f is not _SIMPLE[type(None)][0])  # most are left away
         return lambda v: any(f(v) for f in quick), words
-    if origin is collections.abc.Mapping:
+    if origin in (dict, collections.abc.Mapping):
         all_fit: Callable[[Any], bool] = lambda v: all(fits[0](k) and fits[1](v[k]) for k in v)  # noqa: E731
         return lambda v: isinstance(v, Mapping) and all_fit(v), f"a dictionary of {of[1][1]} by name"
     if origin is tuple and ... not in given:
@@ -106,11 +107,11 @@ _KNOWN: dict[str, _Test | None] = {
 
 
 class _Tests(dict[str, _Test | None]):
-    """The tests of a function's parameters, by name, made when one is first given: other modules are there by then."""
+    """The tests of parameters or fields, by name, made when one is first given: other modules are there by then."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, hints: Mapping[str, str], names: dict[str, Any]) -> None:
         super().__init__()
-        self._hints, self._names = function.__annotations__, function.__globals__
+        self._hints, self._names = hints, names
 
     def __missing__(self, name: str) -> _Test | None:
         hint = self._hints.get(name, "Any")
@@ -130,6 +131,18 @@ def _evaluated(hint: str, names: dict[str, Any]) -> Any:
             return type(None) if found is None else found
 
 
+@cache
+def _tests_of(kind: type) -> _Tests:
+    return _Tests(kind.__annotations__, vars(sys.modules[kind.__module__]))
+
+
+def unfit(kind: type, record: Mapping[str, Any]) -> str:
+    """Return the name of the first of a record's values that is none of the field of that name of a class, as it is
+    annotated; empty: all are."""
+    tests = _tests_of(kind)
+    return next((n for n, v in record.items() if (test := tests[n]) is not None and not test[0](v)), "")
+
+
 def _refuse(name: str, value: object, words: str, hint: str) -> None:
     try:
         shown = f"{value!r:.60}"
@@ -140,7 +153,7 @@ def _refuse(name: str, value: object, words: str, hint: str) -> None:
 
 def _door(function: Public) -> Public:
     inner = unwrap(function)
-    code, tests = inner.__code__, _Tests(inner)
+    code, tests = inner.__code__, _Tests(inner.__annotations__, inner.__globals__)
     names = code.co_varnames[: code.co_argcount]
     if code.co_argcount + code.co_kwonlyargcount < 2 and names[:1] in (("self",), ("cls",), ()):
         return function  # without parameters

@@ -15,7 +15,7 @@ from manycl.machine_file import load_machine, shipped_machines
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import StaticPolicy
 from manycl.trace import KernelEvent
-from manycl_bench.libsplit import divisions, granularity, own, pairs
+from manycl_bench.libsplit import divisions, granularity, own
 from manycl_bench.libsplit.application import Application
 from manycl_bench.libsplit.divisions import Fixed
 from manycl_bench.libsplit.registry import APPLICATIONS
@@ -45,15 +45,13 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Settings:
-    """``repetitions`` of Figure 6, of Figure 4, and of Figure 5; ``scale``: sizes are divided by this; ``seeds`` of
-    the noise on the pairs; ``names``: of
+    """``repetitions`` of Figure 6, of Figure 4, and of Figure 5; ``scale``: sizes are divided by this; ``names``: of
     the applications (none: all)."""
 
     repetitions: int = 100
     shown: int = 10
     drifting: int = 60
     scale: int = 1
-    seeds: int = 5
     names: tuple[str, ...] = ()
 
 
@@ -197,8 +195,6 @@ def run(settings: Settings, say: Say) -> dict[str, Any]:
         "overall": rows,
         "per_iteration": [per_iteration(n, conan, settings) for n in SHOWN],
         "drifting": drifting(conan, settings),
-        "pairs": [r for m in METHODS for r in pairs.rows(m, settings.names, settings.seeds, pairs.Noise())],
-        "pairs_drifting": [r for m in METHODS for r in pairs.drifts(m, settings.seeds, min(30, settings.drifting))],
         "paper": PAPER,
         "summary": summary(rows),
     }  # fmt: skip

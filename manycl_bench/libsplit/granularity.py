@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from manycl.machine import DeviceIndex, Machine
-from manycl_bench.libsplit.divisions import Fixed
-from manycl_bench.libsplit.judging import Bench
 from manycl_bench.libsplit.simulated import Case
 
 STEPS = 16
@@ -22,28 +19,6 @@ Seconds = Callable[[int, DeviceIndex, int, int], float]
 def simulated(case: Case) -> tuple[Seconds, int]:
     """On a described machine, by the application's first kernel; and its work-groups."""
     return lambda turn, d, first, count: case.seconds(turn, 0, d, first, count), case.splits[0].groups
-
-
-def measured(bench: Bench) -> tuple[Seconds, int]:
-    """On devices that are here, the shorter of two runs with data in place; all else is on the next device."""
-    (family, *_), count = bench.families, len(bench.devices)
-    turns = [0]
-
-    def seconds(turn: int, d: DeviceIndex, first: int, groups: int) -> float:
-        while turns[0] < turn:
-            bench.between()
-            turns[0] += 1
-        other = DeviceIndex((d + 1) % count)
-        cuts = (m.cuts((0, first, first + groups, family.leader.groups)) for m in family.members)
-        ranges = {
-            m.node: [(where, a, b - a) for where, (a, b) in zip((other, d, other), pairwise(at), strict=True) if b > a]
-            for m, at in zip(family.members, cuts, strict=True)
-        }
-        prepared = bench.prepared(Fixed(ranges))
-        bench.run(prepared)  # brings data
-        return min(bench.run(prepared).kernels(0, d) for _ in range(2))
-
-    return seconds, family.leader.groups
 
 
 def figures(of: Callable[[str], tuple[Seconds, int]], machine: Machine, iterations: int) -> dict[str, Any]:

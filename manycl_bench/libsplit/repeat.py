@@ -13,7 +13,6 @@ from manycl.plan.policy import StaticPolicy, learns
 from manycl.plan.problem import Problem
 from manycl.run.graph_cache.stalls import waiting
 from manycl.run.lowering.steps import RANGE, Lowered, Step
-from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
 from manycl.run.simulation.foresee import StepEstimates, directory_of, foresee, parts_of
 from manycl.trace import KernelEvent, Trace
 
@@ -49,23 +48,13 @@ class _Real(StepEstimates):
         return self._truth(self._turn, step.node, device, step.first, step.groups)
 
 
-def repetitions(
-    problem: Problem, policy: StaticPolicy, truth: Truth, *, disturbance: Disturbance = UNDISTURBED
-) -> Iterator[Repetition]:
-    """Plan with what is known, run with what is true, and let the policy see what it took: without end.
-
-    Data stay where a repetition leaves them. The noise of a disturbance is another in every repetition.
-    """
+def repetitions(problem: Problem, policy: StaticPolicy, truth: Truth) -> Iterator[Repetition]:
+    """Plan with what is known, run with what is true, and let the policy see what it took: without end. Data stay where
+    a repetition leaves them."""
     directory = directory_of(problem)
     for turn in count():
         plan = policy.plan(problem)
-        trace = foresee(
-            problem,
-            plan,
-            directory,
-            disturbance=replace(disturbance, seed=disturbance.seed * 7919 + turn),
-            estimates=partial(_Real, truth=truth, turn=turn),
-        )
+        trace = foresee(problem, plan, directory, estimates=partial(_Real, truth=truth, turn=turn))
         yield Repetition(problem, plan, trace)
         if learns(policy):
             devices = {name: i for i, name in enumerate(trace.devices)}

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from manycl_bench import pages, provenance
-from manycl_bench.libsplit import pairs
 from manycl_bench.libsplit.experiments import CLOSE, LABELS
 from manycl_bench.libsplit.granularity import REGULAR, STEPS
 from manycl_bench.libsplit.simulated import METHODS
-from manycl_bench.markdown import table
+from manycl_bench.pages import table
 
 _COLOURS = {
     "uniform": "0.6",
@@ -105,8 +104,8 @@ def draw_overall(figures: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-SAMPLES = "`samples_ms` of each row: every repetition, the last for all like it; `per_iteration`, `drifting`, `pairs`"
-SPREAD = "none: what is simulated takes the same time again; with noise, the median over several seeds and the most"
+SAMPLES = "`samples_ms` of each row: every repetition, the last for all like it; `per_iteration`, `drifting`"
+SPREAD = "none: what is simulated takes the same time again"
 ABOUT = """\
 P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par
 2016, Section 7, on its two machines, simulated:
@@ -175,18 +174,6 @@ Divided all the time, some are slower than one device alone, all repetitions tog
 several devices, and the first repetition, evenly divided, cost more than dividing gains in so few repetitions.
 `auto` does not divide what is not faster for it: the least of *auto, once* is {least:.2f}.
 """
-PAIRED = """\
-Two one-core devices, alike or one four times slower, at the sizes that `benchmarks/stages.py adaptive` measures.
-Nothing is quite as it can be known before: groups cost up to 12 % more or less than is counted, rising from the first
-to the last, and the second device is 10 % slower than the estimates say. What the policy is told is longer than true by
-1 % on average (the size of a normal deviate of 1.2 %), and one time in ten by 60 % more on average, as where somebody
-else has had the core. The paper's methods begin with half for each, ours by the estimates. *Behind*: how much longer
-than with the best split all kernels truly take with the split of the fourth repetition, the median over several seeds
-of the noise, and at most; *settled*: after how many repetitions that stayed within 3 %, the median of {repetitions}
-(one more: not). Below: how much longer than the mean the slowest device takes, from the third repetition on, while the
-load drifts: without noise, with the 1 % alone, and with one time in twenty disturbed.
-
-"""
 
 
 def page(figures: dict[str, Any]) -> Iterator[str]:
@@ -215,14 +202,6 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     for name, rows in figures["overall"].items():
         yield f"### {name}\n"
         yield from table(head, map(_row, rows))
-    yield f"## Two cores with noise\n{PAIRED.format(repetitions=pairs.TIMES)}"
-    head = [
-        "application",
-        "devices",
-        *(f"{m.replace('_', ' ')}: {w}" for m in METHODS for w in ("behind", "settled")),
-    ]
-    yield from table(head, _pairs(figures["pairs"]))
-    yield from table(["drifting N-body", "noise", "method", "most", "mean", "above 10 %"], _drifts(figures))
     yield "## Summary\n"
     yield from table(
         ["", ""], ([k.replace("_", " "), "-" if v is None else f"{v:.2f}"] for k, v in figures["summary"].items())
@@ -248,8 +227,8 @@ REAL_HEADS = ("application", "alone, ms", "evenly", "adapted", "best found", "be
 def real_page(figures: dict[str, Any]) -> Iterator[str]:
     """The page of what was measured on the devices that are here, in Markdown."""
     yield "# Libsplit's experiments on real devices\n"
-    samples = "`applications`: `tried`, and `compared` with single runs"
-    yield from provenance.header(figures, "libsplit_real", samples, "medians of the tries that were disturbed least")
+    samples = "`applications`: `counted` tries, and `compared` divisions"
+    yield from provenance.header(figures, "libsplit_real", samples, "medians of the tries")
     yield REAL.format(devices=", ".join(figures["devices"]), repetitions=figures["settings"]["repetitions"])
     yield from table(REAL_HEADS, map(_real_row, figures["applications"]))
     drift = figures["drifting"]["drift_imbalance_percent"]
@@ -306,17 +285,3 @@ def _row(r: dict[str, Any]) -> list[str]:
         *(f"{r[f'{m}_behind_percent']:.1f} %" for m in METHODS),
         *("-" if n is None else str(n) for n in settled),
     ]
-
-
-def _pairs(found: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
-    for r in found:
-        if r["method"] == METHODS[0]:
-            same = [o for o in found if (o["application"], o["pair"]) == (r["application"], r["pair"])]
-            cells = [[f"{o['fourth_percent']:.1f}, {o['fourth_percent_worst']:.1f} %", str(o["settled"])] for o in same]
-            yield [r["application"], r["pair"], *(c for of in cells for c in of)]
-
-
-def _drifts(figures: dict[str, Any]) -> Iterator[list[str]]:
-    for r in figures["pairs_drifting"]:
-        shown = (f"{r[k]:.1f} %" for k in ("most_percent", "mean_percent", "outside_percent"))
-        yield [r["pair"], r["noise"], r["method"].replace("_", " "), *shown]

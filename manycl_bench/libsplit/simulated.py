@@ -43,7 +43,7 @@ from manycl.plan.splitting import Splits
 from manycl_bench.libsplit.application import Application, Contents
 from manycl_bench.libsplit.divisions import Fixed, of_family, parts
 from manycl_bench.libsplit.paper import Libsplit
-from manycl_bench.libsplit.repeat import Repetition, repetitions
+from manycl_bench.libsplit.repeat import repetitions
 
 UNITS = {"special": 8.0}
 """What an operation of a kind costs beside an addition; loads and stores are counted by their bytes."""
@@ -241,14 +241,6 @@ class Oracle:
         ranges = self._case.best(self._turn)
         self._turn += 1
         return divided(problem, ranges, "oracle")
-
-
-def repeated(
-    case: Case, policy: StaticPolicy, times: int, options: Mapping[str, str] | None = None
-) -> list[Repetition]:
-    """The repetitions of a case with a policy."""
-    problem = replace(case.problem, options=options or {})
-    return list(islice(repetitions(problem, policy, case.seconds), times))
 
 
 def seconds_of(case: Case, policy: StaticPolicy, times: int, options: Mapping[str, str] | None = None) -> list[float]:

@@ -8,7 +8,7 @@ stands on the right (BiCGSTAB and Jacobi end within 70 ms in the paper). A resul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -29,7 +29,7 @@ FLOAT = 4
 class Equation:
     """A graph under construction, and the work of its nodes: floating-point operations and bytes of global memory.
 
-    ``device``: a preference for all kernels.
+    ``device``: a preference for all kernels; ``shapes``: of matrices, rows and columns.
     """
 
     device: str = ""
@@ -38,26 +38,25 @@ class Equation:
     nbytes: list[float] = field(default_factory=list)
     splits: dict[int, Split] = field(default_factory=dict)
     inputs: set[BufferKey] = field(default_factory=set)
+    shapes: dict[BufferKey, tuple[int, int]] = field(default_factory=dict)
 
     # data
 
-    def matrix(self, name: str) -> BufferKey:
-        key = self.builder.buffer(N * N * FLOAT, name)
+    def matrix(self, name: str, rows: int = N, columns: int = N) -> BufferKey:
+        key = self._new(name, rows, columns)
         self.inputs.add(key)
         return key
 
     def vector(self, name: str) -> BufferKey:
-        key = self.builder.buffer(N * FLOAT, name)
-        self.inputs.add(key)
-        return key
+        return self.matrix(name, N, 1)
 
     def number(self, name: str) -> BufferKey:
-        key = self.builder.buffer(FLOAT, name)
-        self.inputs.add(key)
-        return key
+        return self.matrix(name, 1, 1)
 
-    def _new(self, nbytes: int, name: str) -> BufferKey:
-        return self.builder.buffer(nbytes, name)
+    def _new(self, name: str, rows: int, columns: int = 1) -> BufferKey:
+        key = self.builder.buffer(rows * columns * FLOAT, name)
+        self.shapes[key] = rows, columns
+        return key
 
     # kernels
 
@@ -81,26 +80,28 @@ class Equation:
             self.splits[node] = split
         return write
 
-    def product(self, a: BufferKey, b: BufferKey) -> BufferKey:
+    def product(self, a: BufferKey, b: BufferKey, name: str = "product") -> BufferKey:
         """A times B: a range of rows of work-groups needs its rows of A and all of B."""
-        c = self._new(N * N * FLOAT, "product")
-        rows = Slice(TILE * N * FLOAT)
-        slices = {c: rows} if a == b else {a: rows, c: rows}
+        (rows, inner), (_, columns) = self.shapes[a], self.shapes[b]
+        c = self._new(name, rows, columns)
+        slices = {a: Slice(TILE * inner * FLOAT), c: Slice(TILE * columns * FLOAT)}
+        if a == b:
+            del slices[a]
         # each tile of A and of B is read once for every tile of C in its row or column
-        traffic = FLOAT * (2.0 * N * N * (N // TILE) + N * N)
-        return self._add(
-            "matmul", ((N, N), (TILE, TILE)), (a, b), c, (2.0 * N**3, traffic), Split(1, N // TILE, slices)
-        )
+        traffic = FLOAT * (2.0 * rows * columns * (inner // TILE) + rows * columns)
+        work = 2.0 * rows * columns * inner, traffic
+        return self._add("matmul", ((columns, rows), (TILE, TILE)), (a, b), c, work, Split(1, rows // TILE, slices))
 
-    def transposed(self, a: BufferKey) -> BufferKey:
+    def transposed(self, a: BufferKey, name: str = "transposed") -> BufferKey:
         """A's transpose: a range of columns of work-groups writes rows; what it reads lies all over A."""
-        c = self._new(N * N * FLOAT, "transposed")
-        split = Split(0, N // TILE, {c: Slice(TILE * N * FLOAT)})
-        return self._add("transpose", ((N, N), (TILE, TILE)), (a,), c, (0.0, 2.0 * N * N * FLOAT), split)
+        rows, columns = self.shapes[a]
+        c, work = self._new(name, columns, rows), (0.0, 2.0 * rows * columns * FLOAT)
+        split = Split(0, columns // TILE, {c: Slice(TILE * rows * FLOAT)})
+        return self._add("transpose", ((columns, rows), (TILE, TILE)), (a,), c, work, split)
 
     def plus(self, a: BufferKey, b: BufferKey, name: str = "add") -> BufferKey:
         """A + B (or A - B), element by element."""
-        c = self._new(N * N * FLOAT, name)
+        c = self._new(name, N, N)
         rows = Slice(TILE * N * FLOAT)
         work = (1.0 * N * N, 3.0 * N * N * FLOAT)
         split = Split(1, N // TILE, dict.fromkeys((a, b, c), rows))
@@ -111,18 +112,18 @@ class Equation:
 
     def times_vector(self, a: BufferKey, x: BufferKey) -> BufferKey:
         """A times a vector: a work-group a row."""
-        y = self._new(N * FLOAT, "matvec")
+        y = self._new("matvec", N)
         split = Split(0, N, {a: Slice(N * FLOAT), y: Slice(FLOAT)})
         return self._add("matvec", ((N * 64,), (64,)), (a, x), y, (2.0 * N * N, 1.0 * N * N * FLOAT), split)
 
     def dot(self, x: BufferKey, y: BufferKey) -> BufferKey:
         """The inner product of two vectors, a sum over all work-groups: one launch, never split."""
-        s = self._new(FLOAT, "dot")
+        s = self._new("dot", 1)
         return self._add("dot", ((N,), (256,)), (x, y), s, (2.0 * N, 2.0 * N * FLOAT), None)
 
     def combined(self, name: str, vectors: tuple[BufferKey, ...], scalars: tuple[BufferKey, ...]) -> BufferKey:
         """A linear combination of vectors, with coefficients from scalars on the device."""
-        y = self._new(N * FLOAT, name)
+        y = self._new(name, N)
         chunk = 256
         split = Split(0, N // chunk, {k: Slice(chunk * FLOAT) for k in (*vectors, y)})
         work = (2.0 * N * len(vectors), (1.0 + len(vectors)) * N * FLOAT)
@@ -196,10 +197,30 @@ def asked(of: Equation, graph: Graph, machine: Machine, handover: float = 50e-6)
     return given
 
 
-def _bernoulli(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, b = (e.matrix(n) for n in "AXB")
-    left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
-    return (e.minus(left, e.product(e.product(e.product(x, b), e.transposed(b)), x)),)
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix in a formula, whose operators add kernels in Python's order."""
+
+    of: Equation
+    key: BufferKey
+
+    @property
+    def t(self) -> Matrix:
+        return Matrix(self.of, self.of.transposed(self.key))
+
+    def __matmul__(self, other: Matrix) -> Matrix:
+        return Matrix(self.of, self.of.product(self.key, other.key))
+
+    def __add__(self, other: Matrix) -> Matrix:
+        return Matrix(self.of, self.of.plus(self.key, other.key))
+
+    def __sub__(self, other: Matrix) -> Matrix:
+        return Matrix(self.of, self.of.minus(self.key, other.key))
+
+
+def _formula(names: Iterable[str], result: Callable[..., Matrix]) -> Callable[[Equation], tuple[BufferKey, ...]]:
+    """Of matrices with these names."""
+    return lambda e: (result(*[Matrix(e, e.matrix(name)) for name in names]).key,)
 
 
 def _bicgstab(e: Equation) -> tuple[BufferKey, ...]:
@@ -218,30 +239,18 @@ def _bicgstab(e: Equation) -> tuple[BufferKey, ...]:
     return e.combined("x", (h, s), (ts, tt)), e.combined("r", (s, t), (ts, tt))
 
 
-def _commutator(e: Equation) -> tuple[BufferKey, ...]:
-    a, b, c = (e.matrix(n) for n in "ABC")
-    three = [e.product(e.product(x, y), z) for x, y, z in ((a, b, c), (b, c, a), (c, a, b))]
-    back = [e.product(e.product(x, y), z) for x, y, z in ((b, a, c), (a, c, b), (c, b, a))]
-    total = e.plus(e.plus(three[0], three[1]), three[2])
-    for product in back:
-        total = e.minus(total, product)
-    return (total,)
+def _commutator(a: Matrix, b: Matrix, c: Matrix) -> Matrix:
+    three = [x @ y @ z for x, y, z in ((a, b, c), (b, c, a), (c, a, b))]
+    back = [x @ y @ z for x, y, z in ((b, a, c), (a, c, b), (c, b, a))]
+    return three[0] + three[1] + three[2] - back[0] - back[1] - back[2]
 
 
-def _general_bernoulli(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, f, g = (e.matrix(n) for n in "AXEG")
-    turned = e.transposed(f)
-    left = e.product(e.product(e.transposed(a), x), f)
-    ex = e.product(turned, x)
-    middle = e.product(ex, a)
-    right = e.product(e.product(e.product(ex, g), x), f)
-    return (e.minus(e.plus(left, middle), right),)
-
-
-def _gramian(e: Equation) -> tuple[BufferKey, ...]:
-    a, p, b = (e.matrix(n) for n in "APB")
-    left = e.plus(e.product(a, p), e.product(p, e.transposed(a)))
-    return (e.plus(left, e.product(b, e.transposed(b))),)
+def _general_bernoulli(a: Matrix, x: Matrix, e: Matrix, g: Matrix) -> Matrix:
+    turned = e.t
+    left = a.t @ x @ e
+    ex = turned @ x
+    middle, right = ex @ a, ex @ g @ x @ e
+    return left + middle - right
 
 
 def _jacobi(e: Equation) -> tuple[BufferKey, ...]:
@@ -251,45 +260,18 @@ def _jacobi(e: Equation) -> tuple[BufferKey, ...]:
     return (e.combined("x", (left, e.times_vector(d, b)), ()),)
 
 
-def _lyapunov(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, q = (e.matrix(n) for n in "AXQ")
-    return (e.plus(e.plus(e.product(a, x), e.product(x, e.transposed(a))), q),)
-
-
-def _riccati(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, b, r, q = (e.matrix(n) for n in ("A", "X", "B", "R^-1", "Q"))
-    left = e.plus(e.product(e.transposed(a), x), e.product(x, a))
-    right = e.product(e.product(e.product(e.product(x, b), r), e.transposed(b)), x)
-    return (e.plus(e.minus(left, right), q),)
-
-
-def _stein(e: Equation) -> tuple[BufferKey, ...]:
-    a, x = (e.matrix(n) for n in "AX")
-    return (e.minus(e.product(e.product(a, x), e.transposed(a)), x),)
-
-
-def _svd(e: Equation) -> tuple[BufferKey, ...]:
-    u, s, v = (e.matrix(n) for n in ("U", "S", "V"))
-    return (e.product(e.product(u, s), e.transposed(v)),)
-
-
-def _sylvester(e: Equation) -> tuple[BufferKey, ...]:
-    a, x, b, c = (e.matrix(n) for n in "AXBC")
-    return (e.minus(e.plus(e.product(a, x), e.product(x, b)), c),)
-
-
 EQUATIONS: dict[str, Callable[[Equation], tuple[BufferKey, ...]]] = {
-    "ABE": _bernoulli,
+    "ABE": _formula("AXB", lambda a, x, b: a.t @ x + x @ a - x @ b @ b.t @ x),
     "BiCGSTAB": _bicgstab,
-    "Commutator": _commutator,
-    "GABE": _general_bernoulli,
-    "Gramian": _gramian,
+    "Commutator": _formula("ABC", _commutator),
+    "GABE": _formula("AXEG", _general_bernoulli),
+    "Gramian": _formula("APB", lambda a, p, b: a @ p + p @ a.t + b @ b.t),
     "Jacobi": _jacobi,
-    "Lyapunov": _lyapunov,
-    "CARE": _riccati,
-    "Stein": _stein,
-    "SVD": _svd,
-    "Sylvester": _sylvester,
+    "Lyapunov": _formula("AXQ", lambda a, x, q: a @ x + x @ a.t + q),
+    "CARE": _formula(("A", "X", "B", "R^-1", "Q"), lambda a, x, b, r, q: a.t @ x + x @ a - x @ b @ r @ b.t @ x + q),
+    "Stein": _formula("AX", lambda a, x: a @ x @ a.t - x),
+    "SVD": _formula("USV", lambda u, s, v: u @ s @ v.t),
+    "Sylvester": _formula("AXBC", lambda a, x, b, c: a @ x + x @ b - c),
 }
 """The equations of Table 3, in its order: each builds its kernels and says which buffers are the results."""
 

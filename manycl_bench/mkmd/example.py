@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from manycl.graph.graph import BufferKey
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.papers.mkmd import Mkmd, available, climb, holding, nearest, reschedule, turns
@@ -14,9 +12,8 @@ from manycl.plan.policies.papers.mkmd_coarse import MkmdCoarse, coarse, look_up,
 from manycl.plan.problem import Problem
 from manycl.plan.search.partition import Slot
 from manycl.plan.search.rank import priority_order
-from manycl.plan.split import Slice, Split
 from manycl.plan.timeline.timeline import Fit, Timeline
-from manycl_bench.mkmd.equations import FLOAT, TILE, Equation, asked
+from manycl_bench.mkmd.equations import Equation, asked
 
 SMALL, LARGE = 1024, 8192
 """A and C are SMALL x SMALL, B is SMALL x LARGE."""
@@ -24,52 +21,14 @@ PARTITIONED = 2
 """Kernel 3 of the paper, which counts from 1."""
 
 
-@dataclass
-class Example(Equation):
-    """Its matrices are not all square; buffers by key: rows and columns."""
-
-    shapes: dict[BufferKey, tuple[int, int]] = field(default_factory=dict)
-
-    def given(self, name: str, rows: int, columns: int) -> BufferKey:
-        key = self.builder.buffer(rows * columns * FLOAT, name)
-        self.inputs.add(key)
-        self.shapes[key] = rows, columns
-        return key
-
-    def _made(self, name: str, rows: int, columns: int) -> BufferKey:
-        key = self._new(rows * columns * FLOAT, name)
-        self.shapes[key] = rows, columns
-        return key
-
-    def times(self, a: BufferKey, b: BufferKey, name: str) -> BufferKey:
-        """A times B, as :meth:`Equation.product`."""
-        (rows, inner), (_, columns) = self.shapes[a], self.shapes[b]
-        c = self._made(name, rows, columns)
-        slices = {a: Slice(TILE * inner * FLOAT), c: Slice(TILE * columns * FLOAT)}
-        if a == b:
-            del slices[a]
-        traffic = FLOAT * (2.0 * rows * columns * (inner // TILE) + rows * columns)
-        work = 2.0 * rows * columns * inner, traffic
-        return self._add("matmul", ((columns, rows), (TILE, TILE)), (a, b), c, work, Split(1, rows // TILE, slices))
-
-    def turned(self, a: BufferKey, name: str) -> BufferKey:
-        """A's transpose, as :meth:`Equation.transposed`."""
-        rows, columns = self.shapes[a]
-        c = self._made(name, columns, rows)
-        split = Split(0, columns // TILE, {c: Slice(TILE * rows * FLOAT)})
-        return self._add(
-            "transpose", ((columns, rows), (TILE, TILE)), (a,), c, (0.0, 2.0 * rows * columns * FLOAT), split
-        )
-
-
 def example(machine: Machine) -> Problem:
     """Figure 1: six kernels in the paper's order, and the sink."""
-    of = Example()
-    a, b, c = of.given("A", SMALL, SMALL), of.given("B", SMALL, LARGE), of.given("C", SMALL, SMALL)
-    aa = of.times(a, a, "AA")
-    bt = of.turned(b, "Bt")
-    left = of.times(aa, of.times(b, bt, "BBt"), "AABBt")
-    result = of.times(left, of.times(c, b, "CB"), "result")
+    of = Equation()
+    a, b, c = of.matrix("A", SMALL, SMALL), of.matrix("B", SMALL, LARGE), of.matrix("C", SMALL, SMALL)
+    aa = of.product(a, a, "AA")
+    bt = of.transposed(b, "Bt")
+    left = of.product(aa, of.product(b, bt, "BBt"), "AABBt")
+    result = of.product(left, of.product(c, b, "CB"), "result")
     return asked(of, of.graph("A^2 B B^T C B", result), machine)
 
 

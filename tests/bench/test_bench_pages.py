@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from manycl.cli import main
 from manycl.machine import Device, Machine
 from manycl_bench import model_error, pages, provenance, pyschedcl_report, repara_real, repara_report
+from manycl_bench.cli import show_table
 from manycl_bench.hopping import report as hopping_report
 from manycl_bench.libsplit import report as libsplit_report
-from manycl_bench.markdown import text_table
 from manycl_bench.mkmd import real, report
 from tests import ROOT
 
@@ -90,35 +88,21 @@ def test_the_spread_is_half_of_the_middle_half() -> None:
     assert provenance.with_spread([10.0, 12.0]) == "11.00"
 
 
-CELLS = st.one_of(
-    st.integers(-(10**9), 10**9), st.floats(0, 1e6), st.none(), st.text("abcxyz", min_size=1, max_size=30)
-)
-NAMES = st.lists(st.text("abc_", min_size=1, max_size=24).filter(lambda t: t.strip("_")), min_size=1, max_size=14)
-
-
-@given(NAMES.map(lambda n: list(dict.fromkeys(n))), st.data())
-def test_no_table_loses_anything_in_eighty_columns(names: list[str], data: st.DataObject) -> None:
-    rows = [{n: data.draw(CELLS) for n in names} for _ in range(data.draw(st.integers(1, 3)))]
-    lines = list(text_table(rows))
-    text = "\n".join(lines)
-    assert "…" not in text
-    words = set(text.split())
-    for row in rows:
-        for name, value in row.items():
-            shown = f"{value:.2f}" if isinstance(value, float) else "-" if value is None else str(value)
-            assert shown in words
-            assert set(name.replace("_", " ").split()) <= words
-    # a line is longer only where the first column and one other do not fit
-    assert max(map(len, lines)) <= 80
-    assert len(lines) >= 2 + len(rows)
-
-
-def test_columns_that_do_not_fit_follow_below() -> None:
-    rows: list[Mapping[str, Any]] = [{"beta": b, **{f"time_of_{i}_ms": 1.5 * i for i in range(20)}} for b in (64, 128)]
-    lines = list(text_table(rows))
-    assert sum(line.split()[:1] == ["128"] for line in lines) > 1
-    assert max(map(len, lines)) <= 80
-    assert list(text_table([])) == []
+def test_a_printed_table_has_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(
+        [{"name": "a b", "time_of_all_ms": 1.25, "off": None}, {"name": "c", "time_of_all_ms": 10.0, "off": 3}], "All"
+    )
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[1:] == [
+        "All",
+        "",
+        "name  time of all ms  off",
+        "a b             1.25    -",
+        "c              10.00    3",
+        "",
+        "",
+    ]
+    show_table([], "None")
 
 
 @pytest.mark.parametrize(

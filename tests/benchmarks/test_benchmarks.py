@@ -239,25 +239,25 @@ def test_files_of_applications_are_counted(tmp_path: Path) -> None:
 def test_without_options_a_few_are_measured_and_with_all_every_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = runpy.run_path(str(ROOT / "benchmarks" / "stages_figures" / "adaptive.py"))
-    asked: list[tuple[str, float, int]] = []
+    asked: list[tuple[str, float]] = []
     rows = dict.fromkeys(("within_oracle_percent", "iterations", "settled", "adaptive_speedup", "oracle_speedup"), 1)
 
     def measure(name: str, devices: str, settings: Any) -> dict[str, int]:
-        asked.append((name, settings.seconds, settings.drifts))
+        asked.append((name, settings.seconds))
         return rows
 
     monkeypatch.setattr(module["real"], "measure", measure)
     monkeypatch.setattr(module["real"], "drifting", lambda *_: {"drift_imbalance_percent": 1.0})
-    for words, names, seconds, drifts in (
-        ([], module["FEW"], 2.0, 2),
-        (["--all"], tuple(module["APPLICATIONS"]), 8.0, 8),
-        (["--all", "--seconds", "1", "--applications", "EP"], ("EP",), 1.0, 8),
+    for words, names, seconds in (
+        ([], module["FEW"], 2.0),
+        (["--all"], tuple(module["APPLICATIONS"]), 8.0),
+        (["--all", "--seconds", "1", "--applications", "EP"], ("EP",), 1.0),
     ):
         asked.clear()
         monkeypatch.setattr(sys, "argv", ["stages.py adaptive", "--devices", "cpu0", "--json", *words])
         monkeypatch.setitem(module["main"].__globals__, "decide_us", lambda _: (1.0, 1.0))
         module["main"]()
-        assert asked == [(name, seconds, drifts) for name in names]
+        assert asked == [(name, seconds) for name in names]
 
 
 def test_what_was_judged_before_it_was_cut_off_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

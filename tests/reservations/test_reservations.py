@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from manycl.errors import ManyclError
 from manycl.reservations import ear as ears
 from manycl.reservations.ear import Ear, listeners, tell
-from manycl.reservations.hold import Hold, Request
+from manycl.reservations.hold import Hold
 from manycl.reservations.records import (
     Reservation,
     for_children,
@@ -33,7 +33,6 @@ from manycl.reservations.records import (
     in_force,
     in_order,
     parse,
-    parse_message,
     unexpired,
 )
 from manycl.reservations.register import reservations
@@ -43,8 +42,9 @@ TURNS = 200
 KILLS = 20
 HOLDER = """
 import sys, time
-from manycl.reservations.hold import Hold, Request
-hold = Hold(Request("a device", frozenset(sys.argv[1].split(",")), priority=int(sys.argv[2])))
+from manycl.reservations.hold import Hold
+from manycl.reservations.records import Reservation
+hold = Hold(Reservation("a device", frozenset(sys.argv[1].split(",")), priority=int(sys.argv[2])))
 first = ["waits"]
 hold.begin(lambda others: first and print(first.pop(), flush=True))
 print("holds", flush=True)
@@ -184,18 +184,18 @@ def test_what_is_over_counts_no_more() -> None:
 @given(several())
 def test_files_say_what_reservations_are(there: list[Reservation]) -> None:
     for r in there:
-        assert parse(r.name, r.format()) == r
+        assert parse(r.format(), r.name) == r
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"process": 1}', "\xff"])
 def test_what_no_reservation_says_is_none(text: str) -> None:
-    assert parse("x", text.encode("latin-1")) is None
+    assert parse(text.encode("latin-1"), "x") is None
 
 
 @pytest.mark.parametrize(("seconds", "priority"), [(0.0, 0), (-1.0, 0), (float("nan"), 0), (1e10, 0), (None, 1 << 31)])
 def test_what_cannot_be_reserved_is_refused(folder: Path, seconds: float | None, priority: int) -> None:
     with pytest.raises(ManyclError):
-        Hold(Request("d", frozenset("a"), seconds, priority))
+        Hold(Reservation("d", frozenset("a"), seconds, priority))
 
 
 # of real processes
@@ -233,7 +233,7 @@ def test_priority_goes_before_those_that_hold_and_comes_back_to_them(folder: Pat
 
 
 def test_a_process_does_not_wait_for_itself_nor_its_command_for_it(folder: Path, start: Start) -> None:
-    first, again = Hold(Request("d", frozenset("a"))), Hold(Request("d", frozenset("ab")))
+    first, again = Hold(Reservation("d", frozenset("a"))), Hold(Reservation("d", frozenset("ab")))
     first.begin()
     stranger = start("a")
     assert said(stranger) == "waits"
@@ -249,7 +249,7 @@ def test_a_process_does_not_wait_for_itself_nor_its_command_for_it(folder: Path,
 
 
 def test_a_reservation_ends_when_its_time_is_over(folder: Path, start: Start) -> None:
-    hold = Hold(Request("d", frozenset("a"), seconds=0.2))
+    hold = Hold(Reservation("d", frozenset("a"), seconds=0.2))
     hold.begin()
     stranger = start("a")
     while said(stranger) != "holds":
@@ -275,11 +275,11 @@ def test_killed_processes_leave_nothing_that_counts(folder: Path, start: Start) 
         holder.kill()
         killed.append(holder)
         if turn % 4 == 0:
-            hold = Hold(Request("d", frozenset("a")))
+            hold = Hold(Reservation("d", frozenset("a")))
             hold.begin()
             assert hold.is_in_force
             hold.end()
-    hold = Hold(Request("d", frozenset("a")))
+    hold = Hold(Reservation("d", frozenset("a")))
     hold.begin()
     hold.end()
     for one in killed:
@@ -292,7 +292,7 @@ def test_killed_processes_leave_nothing_that_counts(folder: Path, start: Start) 
 def test_a_process_that_is_killed_while_it_writes_leaves_nothing_that_counts(folder: Path) -> None:
     (folder / "1-2-3.reservation.unfinished").write_text("{")
     (folder / "1-2-3.reservation").write_text(json.dumps({"resources": ["a"]}))
-    hold = Hold(Request("d", frozenset("a")))
+    hold = Hold(Reservation("d", frozenset("a")))
     hold.begin()
     assert [r.name for r in reservations()] == [hold.name]
     hold.end()
@@ -313,7 +313,7 @@ def test_files_that_say_nothing_are_passed_over(folder: Path) -> None:
 def test_a_reader_never_removes_the_file_of_one_that_holds(folder: Path, start: Start) -> None:
     """However often it is replaced while others read."""
     over = threading.Event()
-    hold = Hold(Request("d", frozenset("a"), seconds=1e6))
+    hold = Hold(Reservation("d", frozenset("a"), seconds=1e6))
     hold.begin()
     reader = """
 import sys
@@ -360,7 +360,7 @@ def test_many_reservations_in_turn_leave_nothing_behind(folder: Path) -> None:
     thread.start()
     before = descriptors()
     for _ in range(TURNS):
-        hold = Hold(Request("d", frozenset("a")))
+        hold = Hold(Reservation("d", frozenset("a")))
         hold.begin(wait=False)
         hold.end()
     over.set()
@@ -379,12 +379,12 @@ def test_many_reservations_in_turn_leave_nothing_behind(folder: Path) -> None:
 @given(several())
 def test_who_listens_is_told_what_is_reserved(there: list[Reservation]) -> None:
     for one in there:
-        assert parse_message(one.format()) == one
+        assert parse(one.format()) == one
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"name": 1}', '{"name": "x"}', "\xff", "[" * 4096])
 def test_what_is_no_message_says_nothing(text: str) -> None:
-    assert parse_message(text.encode("latin-1")) is None
+    assert parse(text.encode("latin-1")) is None
 
 
 def test_messages_say_what_is_reserved_if_they_can(folder: Path) -> None:
@@ -414,7 +414,7 @@ time.sleep(1e6)
 """
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert said(other) == "listens"
-    hold = Hold(Request("d", frozenset("a")))
+    hold = Hold(Reservation("d", frozenset("a")))
     hold.begin(wait=False)
     assert said(other) == "heard"
     assert not hold.has_left(0.05)
@@ -435,9 +435,10 @@ def test_a_child_that_was_forked_keeps_nothing(folder: Path) -> None:
     code = """
 import os, sys, time
 from manycl.reservations.ear import Ear
-from manycl.reservations.hold import Hold, Request
+from manycl.reservations.hold import Hold
+from manycl.reservations.records import Reservation
 from manycl.utilities.runtime_folder import runtime_folder
-ear, hold = Ear(runtime_folder()), Hold(Request("d", frozenset("a")))
+ear, hold = Ear(runtime_folder()), Hold(Reservation("d", frozenset("a")))
 hold.begin(wait=False)
 child = os.fork()
 if not child:
@@ -454,7 +455,7 @@ time.sleep(1e6)
         parent.kill()
         parent.wait()
         assert reservations() == []
-        hold = Hold(Request("d", frozenset("a")))
+        hold = Hold(Reservation("d", frozenset("a")))
         hold.begin()  # waits for nobody
         hold.end()
         assert os.listdir(folder) == []

@@ -20,9 +20,9 @@ ROUNDS = 100
 STRESS = """
 import fcntl, os, random, select, signal, sys, time
 from manycl.reservations.ear import Ear
-from manycl.reservations.hold import Hold, Request
+from manycl.reservations.hold import Hold
 from manycl.reservations.register import LOOK_AGAIN
-from manycl.reservations.records import process, under
+from manycl.reservations.records import Reservation, process, under
 from manycl.reservations.records import held_by_others
 from manycl.reservations.register import reservations
 from manycl.utilities.runtime_folder import runtime_folder
@@ -34,7 +34,7 @@ signal.alarm(120)
 
 def reserves(chance, one_time):
     while True:
-        hold = Hold(Request("d", frozenset("a"), priority=0))
+        hold = Hold(Reservation("d", frozenset("a"), priority=0))
         hold.begin()
         handle = os.open(device, os.O_RDWR)
         try:
@@ -101,7 +101,7 @@ for turn in range(rounds):
     for pid in there:
         ended(pid)
 descriptors = len(os.listdir("/proc/self/fd"))
-hold = Hold(Request("d", frozenset("a")))
+hold = Hold(Reservation("d", frozenset("a")))
 hold.begin()
 assert hold.is_in_force
 hold.end()

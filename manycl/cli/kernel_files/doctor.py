@@ -205,29 +205,14 @@ def child(asked: str) -> None:
 
     import manycl as mc
     from manycl.graph.launch import TYPES
-    from manycl.plan.plan import Assignment
-
-    @mc.policy("evenly")
-    class _Evenly:
-        """Each launch that may be divided, in two ranges."""
-
-        def plan(self, problem: Any) -> mc.Plan:
-            parts = []
-            for node in range(len(problem.graph)):
-                split, devices = problem.splits.get(node), problem.allowed(node)
-                if split is None or len(devices) < 2 or split.groups < 2:
-                    parts.append(Assignment(node, devices[0], 0, 0.0, 0.0))
-                    continue
-                half = split.groups // 2
-                for device, first, groups in ((devices[0], 0, half), (devices[1], half, split.groups - half)):
-                    parts.append(Assignment(node, device, 0, 0.0, 0.0, split.dimension, first, groups))
-            return mc.Plan(tuple(parts), "evenly", tuple(d.name for d in problem.machine.devices), 0.0)
 
     given = json.loads(asked)
     program = mc.Program(given["source"], given["options"], path=given["path"])
     kernel = program.kernel(given["kernel"])
     random = np.random.default_rng(0)
-    with mc.Queue(given["device"], policy="evenly" if given["device"] == _DIVIDED else "in_order") as queue:
+    is_divided = given["device"] == _DIVIDED  # evenly
+    policy, options = ("adaptive", {"first": "uniform"}) if is_divided else ("in_order", {})
+    with mc.Queue(given["device"], policy=policy, options=options) as queue:
         arguments: list[Any] = []
         arrays: dict[str, Any] = {}
         for argument in program.facts.kernels[kernel.name].arguments:

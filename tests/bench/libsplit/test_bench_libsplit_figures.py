@@ -17,7 +17,7 @@ NAMES = ("GEMM", "Jacobi2D")
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Any]:
-    settings = Settings(repetitions=14, drifting=12, scale=4, seeds=1, names=NAMES)
+    settings = Settings(repetitions=14, drifting=12, scale=4, names=NAMES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "MACHINES", ("conan",))
         patch.setattr(experiments, "SHOWN", ("EP",))
@@ -51,7 +51,6 @@ def test_figures_by_hand() -> None:
 
 def test_a_page_and_pictures_are_written(figures: dict[str, Any], tmp_path: Path) -> None:
     report.write(figures, tmp_path)
-    assert {(r["pair"], r["method"]) for r in figures["pairs"]} >= {("two alike", "broyden")}
     assert json.loads((tmp_path / "libsplit.json").read_text())["summary"] == figures["summary"]
     page = (tmp_path / "libsplit.md").read_text()
     for name in NAMES:

@@ -7,16 +7,17 @@ from functools import lru_cache
 
 import pytest
 
-from manycl_bench.libsplit import pairs
-from manycl_bench.libsplit.pairs import PAIRS, QUIET, Noise, Pair
+from manycl_bench.libsplit.divisions import settled
 from manycl_bench.libsplit.registry import APPLICATIONS
+from tests.bench.libsplit import two_cores
+from tests.bench.libsplit.two_cores import PAIRS, QUIET, Noise, Pair
 
 TIMES = 9
 
 
 @lru_cache(maxsize=2)  # of one benchmark: their arrays take up to 250 MB
 def case(name: str, slower: float) -> Pair:
-    return pairs.pair(name, slower)
+    return two_cores.pair(name, slower)
 
 
 def slowest(made: Pair, cut: int) -> float:
@@ -30,9 +31,9 @@ def slowest(made: Pair, cut: int) -> float:
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_within_three_per_cent_of_the_oracle_after_four_repetitions(name: str, slower: float) -> None:
     made = case(name, slower)
-    percent = pairs.behind(made, 0, QUIET, {}, TIMES)
-    assert pairs.settled([p > 3.0 for p in percent]) <= 4
-    disturbed = [pairs.behind(made, seed, Noise(), {}, TIMES) for seed in (1, 2, 3)]
+    percent = two_cores.behind(made, 0, QUIET, {}, TIMES)
+    assert settled([p > 3.0 for p in percent]) <= 4
+    disturbed = [two_cores.behind(made, seed, Noise(), {}, TIMES) for seed in (1, 2, 3)]
     fourth = sorted(p[3] for p in disturbed)
     assert fourth[1] <= 3.0
     outside = [p for of in disturbed for p in of[3:] if p > 3.0]
@@ -44,7 +45,7 @@ def test_a_kernel_does_not_stay_whole_since_its_device_was_quick_once() -> None:
         def factor(self, seed: int, turn: int, node: int, device: int) -> float:
             return 0.74 if (turn, device) == (1, 0) else 1.0
 
-    percent = pairs.behind(case("SPMV", 4.0), 0, Quick(), {}, TIMES)
+    percent = two_cores.behind(case("SPMV", 4.0), 0, Quick(), {}, TIMES)
     assert percent[1] == percent[5] > 10.0  # whole
     assert percent[6] <= 3.0
 
@@ -52,9 +53,9 @@ def test_a_kernel_does_not_stay_whole_since_its_device_was_quick_once() -> None:
 @pytest.mark.parametrize("slower", PAIRS.values())
 def test_the_drifting_load_is_followed_within_ten_per_cent(slower: float) -> None:
     for noise in (QUIET, Noise(often=0.0)):
-        found = pairs.drift(slower, 0, noise, {}, 30)
-        assert max(found[pairs.DRIFT_FROM :]) <= 10.0, noise
-    disturbed = pairs.drift(slower, 1, Noise(often=0.05), {}, 30)[pairs.DRIFT_FROM :]
+        found = two_cores.drift(slower, 0, noise, {}, 30)
+        assert max(found[two_cores.DRIFT_FROM :]) <= 10.0, noise
+    disturbed = two_cores.drift(slower, 1, Noise(often=0.05), {}, 30)[two_cores.DRIFT_FROM :]
     assert sum(f > 10.0 for f in disturbed) <= 1
 
 

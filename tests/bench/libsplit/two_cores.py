@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice
-from typing import Any
 
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.plan.adapt.families import Family
@@ -23,19 +22,15 @@ from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
 from manycl_bench.libsplit.application import Application
-from manycl_bench.libsplit.divisions import settled
 from manycl_bench.libsplit.registry import APPLICATIONS
 from manycl_bench.libsplit.repeat import repetitions
-from manycl_bench.libsplit.simulated import Case, learner
+from manycl_bench.libsplit.simulated import Case
 
 PAIRS = {"two alike": 1.0, "one four times slower": 4.0}
 TILT, UNLIKE = 0.12, 1.1
 """By which part of it the last groups cost more than is counted (the first ones: less); and how many times slower the
 second core is than the estimates know."""
-CLOSE_PERCENT = 3.0
 DRIFT_FROM = 2
-TIMES = 12
-"""Repetitions, while the load stands still."""
 
 
 @dataclass(frozen=True)
@@ -164,46 +159,3 @@ def drift(
         taken = [case.seconds(turn, 0, a.device, a.first, a.groups) for a in r.plan.assignments if a.groups]
         found.append(100.0 * (max(taken) / statistics.mean(taken) - 1.0) if len(taken) > 1 else 100.0)
     return found
-
-
-def _fresh(method: str, times: int) -> tuple[dict[str, str], int, StaticPolicy]:
-    """Options, repetitions, and a policy; ours begins by the estimates."""
-    policy, options = learner(method)
-    return {k: v for k, v in options.items() if k != "first"}, times, policy
-
-
-def rows(method: str, names: tuple[str, ...], seeds: int, noise: Noise, times: int = TIMES) -> Iterator[dict[str, Any]]:
-    """For every benchmark and pair: how far behind the fourth repetition is (median and most over the seeds), how many
-    of all later ones are by more than 3 %, and the repetitions it takes (the median)."""
-    for label, slower in PAIRS.items():
-        for name in names or APPLICATIONS:
-            case = pair(name, slower)
-            found = [behind(case, seed, noise, *_fresh(method, times)) for seed in range(seeds)]
-            fourth = [f[3] for f in found]
-            later = [p for f in found for p in f[3:]]
-            yield {
-                "pair": label,
-                "application": name,
-                "method": method,
-                "fourth_percent": statistics.median(fourth),
-                "fourth_percent_worst": max(fourth),
-                "outside_percent": 100.0 * sum(p > CLOSE_PERCENT for p in later) / len(later),
-                "settled": statistics.median_high(settled([p > CLOSE_PERCENT for p in f]) for f in found),
-            }
-
-
-def drifts(method: str, seeds: int, times: int = 30) -> Iterator[dict[str, Any]]:
-    """How far the slowest device is above the mean with the N-body whose crowd moves, from the third repetition on: at
-    most, and on average, by pair and noise; and how many repetitions are by more than 10 %."""
-    for label, slower in PAIRS.items():
-        for name, noise in (("none", QUIET), ("scatter", Noise(often=0.0)), ("disturbed", Noise(often=0.05))):
-            runs = [drift(slower, s, noise, *_fresh(method, times)) for s in range(seeds if noise.part else 1)]
-            found = [f for run in runs for f in run[DRIFT_FROM:]]
-            yield {
-                "pair": label,
-                "method": method,
-                "noise": name,
-                "most_percent": max(found),
-                "mean_percent": statistics.mean(found),
-                "outside_percent": 100.0 * sum(f > 10.0 for f in found) / len(found),
-            }
