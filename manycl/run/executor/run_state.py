@@ -128,10 +128,6 @@ class RunState:
         """A function that returns names, devices, queues and events of the run's launches, until its record does."""
         self.record = RunRecord(graph, machine, [*map(_DRIVER, lanes)], self.began, profiled=profiled)
 
-    def complete(self, token: int) -> None:
-        """Report, from a thread, that a command is complete."""
-        self.inbox.put(Done(token, self.now(), self.number))
-
     def fail(self, token: int, error: object) -> None:
         """Report that a command failed. Nothing more is enqueued, and none may report all before it complete."""
         self.stopping = True

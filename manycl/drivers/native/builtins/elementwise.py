@@ -101,10 +101,6 @@ def _rows() -> dict[str, list[Row]]:
     return known
 
 
-def names() -> list[str]:
-    return sorted(_rows())
-
-
 def source(name: str, widths: Sequence[int]) -> str | None:
     """All overloads of a function, for scalars and for vectors of these widths."""
     rows = _rows().get(name)

@@ -10,10 +10,6 @@ from manycl.drivers.native.builtins.types import INTEGERS, LANES, REALS, SCALARS
 _SIGNED = tuple(s for s in INTEGERS if s.signed)
 
 
-def names() -> list[str]:
-    return sorted(_FUNCTIONS)
-
-
 def source(name: str, widths: Sequence[int]) -> str | None:
     """All overloads of a function, for scalars and for vectors of these widths."""
     made = _FUNCTIONS.get(name)
