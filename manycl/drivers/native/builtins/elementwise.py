@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from manycl.drivers.native.builtins.mathematical import MATHEMATICAL
 from manycl.drivers.native.builtins.rows import Row
-from manycl.drivers.native.builtins.types import INTEGERS, SCALARS, Scalar, named, spread
+from manycl.drivers.native.builtins.types import INTEGERS, SCALARS, Scalar, named, numbered, spread
 
 _WIDER = {8: "int", 16: "int", 32: "long", 64: "__int128"}
 
@@ -140,10 +140,8 @@ def _of_vectors(row: Row, result: _ParameterKind, given: list[_ParameterKind], w
         return f"{head} {{ return {spread(result.scalar, width, call)}; }}"
     (kind, put), *_ = pointers
     values = ", ".join(f"&{put}_[@]" if name == put else f"{name}.s@" for name in names)
-    calls = spread(result.scalar, width, f"{row.name}({values})")
-    stored = spread(kind.scalar, width, f"{put}_[@]")
-    for lane, number in zip("abcdef", range(10, 16), strict=True):  # of arrays, not of vectors
-        calls, stored = calls.replace(f"[{lane}]", f"[{number}]"), stored.replace(f"[{lane}]", f"[{number}]")
+    calls = numbered(spread(result.scalar, width, f"{row.name}({values})"))
+    stored = numbered(spread(kind.scalar, width, f"{put}_[@]"))
     shape = named(result.scalar, width)
     return f"{head} {{ {kind.scalar} {put}_[{width}]; {shape} r_ = {calls}; *{put} = {stored}; return r_; }}"
 
