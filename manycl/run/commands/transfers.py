@@ -173,10 +173,6 @@ class Copies:
         """The queues of nodes, as far as they are decided."""
         return self._lane
 
-    def is_decided(self, node: int) -> bool:
-        """Return whether a node's device is decided."""
-        return self._lane[node] is not None
-
     def told_by(self, token: int) -> int | None:
         """Return the node that is known to be complete when a command is reported complete."""
         return token if token < len(self._lane) else self._tells[token - len(self._lane)]

@@ -21,10 +21,6 @@ def _each(body: str, types: tuple[Scalar, ...] = INTEGERS) -> dict[str, str]:
     return {s.name: body.replace("$W", wider[s.name]) for s in types}
 
 
-def _by_sign(signed: str, unsigned: str) -> dict[str, str]:
-    return {s.name: signed if s.signed else unsigned for s in INTEGERS}
-
-
 def _bits() -> list[Row]:
     leading, trailing, count = {}, {}, {}
     for s in INTEGERS:
@@ -57,7 +53,7 @@ def _made() -> list[Row]:
     less = "x > y ? ($U)(($U)x - ($U)y) : ($U)(($U)y - ($U)x)"
     turn = "($T)((($U)x << (($U)y & ($B - 1))) | (($U)x >> ((($U)0 - ($U)y) & ($B - 1))))"
     rows = [
-        Row("abs", "U", one, _by_sign("($U)(x < 0 ? ($U)0 - ($U)x : ($U)x)", "x")),
+        Row("abs", "U", one, {s.name: "($U)(x < 0 ? ($U)0 - ($U)x : ($U)x)" if s.signed else "x" for s in INTEGERS}),
         Row("abs_diff", "U", two, _each(less)),
         Row("add_sat", "T", two, _each("__builtin_elementwise_add_sat(x, y)")),
         Row("sub_sat", "T", two, _each("__builtin_elementwise_sub_sat(x, y)")),
