@@ -133,13 +133,13 @@ class Service:
         began, channel = time.monotonic(), Channel(connected())
         try:
             while True:
-                channel.send(m.encode(m.AskStatus(1, m.VERSION)))
-                (answer,) = channel.receive()
-                if answer.value["settled"]:
+                channel.call("status", 1, m.VERSION)
+                ((_, _, found, *_),) = channel.receive()
+                if found["settled"]:
                     break
                 assert time.monotonic() - began < PATIENCE, "its processes do not come to rest"
                 time.sleep(0.01)
-            yield [self.process.pid, *(one["pid"] for one in answer.value["processes"])]
+            yield [self.process.pid, *(one["pid"] for one in found["processes"])]
         finally:
             channel.close()
 

@@ -489,7 +489,8 @@ def _named(policy: str | Policy | Plan) -> str:
 
 def _explained(run: Result, decision: Decision) -> Result:
     """Return the result of a run that says why it was eager, or planned."""
-    run.details.setdefault(SUBMITTED, [f"{decision.way.value}: {decision.reason}"])
+    way = "planned" if decision.device is None else "eager"
+    run.details.setdefault(SUBMITTED, [f"{way}: {decision.reason}"])
     return run
 
 

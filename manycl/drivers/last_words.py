@@ -88,10 +88,10 @@ def begin() -> None:
         os.lseek(note, 0, os.SEEK_SET)
 
 
-def given(token: int, lane: str, name: str) -> None:
-    """A command was enqueued on a queue of a device (``lane``), after those before."""
+def given(token: int, device: str, queue: int, name: str) -> None:
+    """A command was enqueued on a queue of a device, after those before."""
     if note is not None:
-        os.write(note, f"+{token}\t{lane}\t{name}\n".encode(errors="replace"))
+        os.write(note, f"+{token}\t{device} queue {queue}\t{name}\n".encode(errors="replace"))
 
 
 def complete(token: int) -> None:

@@ -279,9 +279,9 @@ def test_nonsense_ends_the_connection_and_nothing_else(service: Service) -> None
         m.HEAD.pack(2) + b"{}",
         m.HEAD.pack(3) + b"\xff[]",
         m.HEAD.pack(200_000) + b"[" * 200_000,
-        m.encode(m.Bye()),
-        m.encode(m.AskMemory(1, 2, 3, None)),
-        m.encode(m.AskMachine(1, m.VERSION, [])),  # type: ignore[arg-type]
+        m.encode("bye"),
+        m.encode("memory", 1, 2, 3, None),
+        m.encode("machine", 1, m.VERSION, []),
     )
     for frames in nonsense:
         with place_module.connected() as connection:
@@ -290,11 +290,11 @@ def test_nonsense_ends_the_connection_and_nothing_else(service: Service) -> None
             assert connection.recv(1) == b""
     with place_module.connected() as connection:
         channel = Channel(connection)
-        channel.send(m.encode(m.AskStatus(1, m.VERSION + 1)), [0, 0])
-        (reply,) = channel.receive()
-        assert "version" in reply.error
+        channel.call("status", 1, m.VERSION + 1, descriptors=[0, 0])
+        ((*_, error, _),) = channel.receive()
+        assert "version" in error
     with place_module.connected() as connection:
-        connection.sendall(m.encode(m.AskWorker(1, m.VERSION, "cpu0/2#0")))  # and does not wait for it
+        connection.sendall(m.encode("worker", 1, m.VERSION, "cpu0/2#0"))  # and does not wait for it
     with pytest.raises(DeviceError, match="no_such_thing"):
         opened("no_such_thing")
     until(lambda: "busy" not in states())

@@ -6,9 +6,11 @@ straight to the driver."""
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from itertools import cycle
 from os import cpu_count
 from threading import Event as ThreadEvent
 from threading import Lock, RLock
@@ -29,18 +31,6 @@ driver and threads move 1 MiB at 6.9 and 2.0 GB/s, 16 MiB at 10 and 12, 64 MiB a
 CHUNK = 4 << 20  # bytes; measured beside an H200: eight threads copy 4 MiB pieces at 52 GB/s, 1 MiB pieces at 37
 WORKERS = 8
 _SLOTS = 2  # chunks of a worker: one on its way, one being filled
-
-
-class _Transfer(NamedTuple):
-    """What the workers of a transfer share: the host's bytes, and from which byte on the buffer has them. ``starts``:
-    of the chunks that nobody has taken yet."""
-
-    queue: cl.CommandQueue
-    enqueueing: Lock
-    buffer: cl.Buffer
-    data: Bytes
-    offset: int
-    starts: Iterator[int]
 
 
 class Staged(cl.UserEvent):  # type: ignore[misc]
@@ -103,6 +93,15 @@ def staged_part(target: End, source: End, rows: Sequence[Box], holds_up: bool = 
     return StagedPart(device.memory, host.memory[offset : offset + width], offset - device.low, is_upload)
 
 
+class _Transfer(NamedTuple):
+    """What the workers of a transfer share. ``starts``: of the chunks that nobody has taken yet."""
+
+    queue: cl.CommandQueue
+    enqueueing: Lock
+    part: StagedPart
+    starts: Iterator[int]
+
+
 class Stager:
     """One device's staging: threads with two pinned chunks each, which work for one transfer after another. The
     transfers of each queue are taken in their order, by a thread that waits for what they wait for: a result that is
@@ -163,9 +162,8 @@ class Stager:
             begin = time.perf_counter()
             starts = iter(range(0, len(part.data), CHUNK))  # shared: each worker takes the next chunk there is
             enqueueing = Lock()  # PoCL 3.0 crashes when several threads enqueue on one queue at once
-            what = _Transfer(self._queue, enqueueing, part.buffer, part.data, part.offset, starts)
-            move = _push if part.is_upload else _pull
-            futures = [self._copiers.submit(move, what, slots) for slots in self._slots]
+            what = _Transfer(self._queue, enqueueing, part, starts)
+            futures = [self._copiers.submit(_move, what, slots) for slots in self._slots]
             try:
                 for future in futures:
                     future.result()
@@ -179,46 +177,37 @@ class Stager:
             return begin, time.perf_counter()
 
 
-def _push(of: _Transfer, slots: list[Bytes]) -> None:
-    """One worker of an upload."""
-    busy: list[Any] = [None] * len(slots)
-    turn = 0
-    for start in of.starts:
-        part = of.data[start : start + CHUNK]
-        chunk = slots[turn][: len(part)]
-        if busy[turn] is not None:
-            busy[turn].wait()
-        np.copyto(chunk, part)
-        with of.enqueueing:
-            busy[turn] = cl.enqueue_copy(of.queue, of.buffer, chunk, dst_offset=of.offset + start, is_blocking=False)
-            of.queue.flush()
-        turn = (turn + 1) % len(slots)
-    for event in busy:
-        if event is not None:
-            event.wait()
+def _move(of: _Transfer, slots: list[Bytes]) -> None:
+    """One worker of a transfer: a chunk is on its way while the next one is filled, or the one before copied out."""
+    moving = deque[tuple[Any, Bytes, Bytes]]()
+    part = of.part
 
-
-def _pull(of: _Transfer, slots: list[Bytes]) -> None:
-    """One worker of a download: a chunk is on its way while the one before is copied out."""
-    coming: list[tuple[int, Bytes, Any]] = []
-
-    def take() -> None:
-        start, chunk, event = coming.pop(0)
+    def end() -> None:
+        event, there, chunk = moving.popleft()
         event.wait()
-        np.copyto(of.data[start : start + len(chunk)], chunk)
+        if not part.is_upload:
+            np.copyto(there, chunk)
 
-    turn = 0
-    for start in of.starts:
-        if len(coming) == len(slots):
-            take()
-        chunk = slots[turn][: min(CHUNK, len(of.data) - start)]
+    for slot, start in zip(cycle(slots), of.starts, strict=False):
+        if len(moving) == len(slots):
+            end()
+        there = part.data[start : start + CHUNK]
+        chunk = slot[: len(there)]
+        if part.is_upload:
+            np.copyto(chunk, there)
         with of.enqueueing:
-            event = cl.enqueue_copy(of.queue, chunk, of.buffer, src_offset=of.offset + start, is_blocking=False)
+            event = _enqueued(of.queue, part, part.offset + start, chunk)
             of.queue.flush()
-        coming.append((start, chunk, event))
-        turn = (turn + 1) % len(slots)
-    while coming:
-        take()
+        moving.append((event, there, chunk))
+    while moving:
+        end()
+
+
+def _enqueued(queue: cl.CommandQueue, part: StagedPart, offset: int, chunk: Bytes) -> Any:
+    """Enqueue the copy between pinned memory and bytes of a device's buffer from an offset on."""
+    if part.is_upload:
+        return cl.enqueue_copy(queue, part.buffer, chunk, dst_offset=offset, is_blocking=False)
+    return cl.enqueue_copy(queue, chunk, part.buffer, src_offset=offset, is_blocking=False)
 
 
 def pin(context: cl.Context, data: Bytes) -> object:

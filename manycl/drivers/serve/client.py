@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from manycl import flags
@@ -20,8 +19,6 @@ from manycl.drivers.worker.link import Ending
 from manycl.drivers.worker.messages import Channel
 from manycl.errors import DeviceError
 from manycl.machine import Device, Machine
-
-_replies = itertools.count(1)
 
 
 class ServedHandle(ProcessHandle):
@@ -40,7 +37,7 @@ class ServedHandle(ProcessHandle):
     def open(self, device: Device) -> Driver:
         key = self._selection if self._shares and flags.zero_copy() else f"{self._selection} own"
         try:
-            pid, connection = _asked(lambda reply: m.AskWorker(reply, m.VERSION, key), with_connection=True)
+            pid, connection = _asked("worker", key, with_connection=True)
         except DeviceError as error:
             raise DriverError(f"{device.name} cannot be opened: {error.message}", hint=error.hint) from None
         assert connection is not None
@@ -53,7 +50,7 @@ def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, 
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()
     text = ",".join(map(str, items))
-    described, _ = _asked(lambda reply: m.AskMachine(reply, m.VERSION, text))
+    described, _ = _asked("machine", text)
     in_use()
     chosen = []
     for fields, what, shares, resources in described:
@@ -64,29 +61,26 @@ def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, 
 
 def status() -> dict[str, Any]:
     """What the service does. Raises DeviceError where none runs."""
-    found: dict[str, Any] = _asked(lambda reply: m.AskStatus(reply, m.VERSION))[0]
+    found: dict[str, Any] = _asked("status")[0]
     return found
 
 
 def stop() -> int:
     """The service ends; its processes that have clients end with these. The id of its process."""
-    found: int = _asked(lambda reply: m.AskStop(reply, m.VERSION))[0]
+    found: int = _asked("stop")[0]
     return found
 
 
-def _asked(make: Callable[[int], m.Message], with_connection: bool = False) -> tuple[Any, socket.socket | None]:
+def _asked(question: str, *given: Any, with_connection: bool = False) -> tuple[Any, socket.socket | None]:
     """What the service answers, and a connection that comes with it. Raises DeviceError."""
-    reply = next(_replies)
     channel = Channel(connected())
     try:
-        channel.send(m.encode(make(reply)))
-        answer = next(one for one in channel.receive() if type(one) is m.Reply and one.reply == reply)
-        if answer.error is not None:
-            raise DeviceError(answer.error, hint=answer.value or "")
-        if not with_connection:
-            return answer.value, None
-        return answer.value, socket.socket(fileno=channel.descriptors.pop(0))
-    except (EOFError, OSError, StopIteration, IndexError):
+        channel.call(question, 0, m.VERSION, *given)
+        _, _, value, error, _ = channel.receive()[0]
+        if error is not None:
+            raise DeviceError(error, hint=value or "")
+        return value, socket.socket(fileno=channel.descriptors.pop(0)) if with_connection else None
+    except (EOFError, OSError, ValueError, IndexError):
         raise DeviceError("the service of manycl's has ended", hint=START) from None
     finally:
         channel.close()

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Sequence
 
-from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.handle import started
 from manycl.drivers.worker.messages import Channel
 
@@ -44,7 +43,7 @@ class ServedProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self.channel.send(m.encode(m.TakeClient()), [theirs.fileno()])
+                self.channel.call("take", descriptors=[theirs.fileno()])
             except OSError:
                 ours.close()
                 raise

@@ -20,10 +20,13 @@ _KNOWN = 64  # selections whose devices are remembered
 
 
 class _Waiting(NamedTuple):
-    """A client that waits for a process: for a device, or to be told which there are."""
+    """A client that waits for a process: for a device (``worker``), or to be told which there are (``machine``).
+    ``reply``: the number of the answer; ``of``: the device, or selection."""
 
     client: Channel
-    asked: m.Message
+    question: str
+    reply: int
+    of: str
 
 
 class Server:
@@ -93,34 +96,38 @@ class Server:
     def _hear_client(self, client: Channel) -> None:
         try:
             for asked in client.read():
-                self._ask(client, asked)
+                self._ask(client, *asked)
             while client.descriptors:
                 os.close(client.descriptors.pop())
         except BlockingIOError:
             return
-        except (EOFError, OSError, m.ProtocolError, AttributeError, TypeError):
+        except (EOFError, OSError, m.ProtocolError, TypeError):
             self._drop(client)
 
-    def _ask(self, client: Channel, asked: m.Message) -> None:
-        if asked.version != m.VERSION:
-            here = f"the service speaks version {m.VERSION} of the protocol, not {asked.version}"
-            self._answer(client, m.Reply(asked.reply, "stop it and start it anew: manycl serve --stop", here))
-        elif type(asked) is m.AskStatus:
-            self._answer(client, m.Reply(asked.reply, self._status(), None))
-        elif type(asked) is m.AskStop:
-            self._answer(client, m.Reply(asked.reply, os.getpid(), None))
+    def _ask(self, client: Channel, question: str, reply: int, version: int, of: str = "") -> None:
+        """Answer ``status()``, ``stop()``, ``machine(selection)`` or ``worker(device)``, which is asked in a version of
+        the protocol; the last one by a process, and a connection to it."""
+        if version != m.VERSION:
+            here = f"the service speaks version {m.VERSION} of the protocol, not {version}"
+            self._answer(client, reply, "stop it and start it anew: manycl serve --stop", here)
+        elif question == "status":
+            self._answer(client, reply, self._status())
+        elif question == "stop":
+            self._answer(client, reply, os.getpid())
             self._is_stopping = True
-        elif type(asked) is m.AskMachine and asked.selection in self._known:
-            self._answer(client, m.Reply(asked.reply, self._known[asked.selection], None))
-        elif type(asked) in (m.AskMachine, m.AskWorker):
-            self._waiting.append(_Waiting(client, asked))
+        elif question == "machine" and of in self._known:
+            self._answer(client, reply, self._known[of])
+        elif question in ("machine", "worker"):
+            self._waiting.append(_Waiting(client, question, reply, of))
             self._more()
         else:
-            raise m.ProtocolError(f"{type(asked).__name__} is not for the service")
+            raise m.ProtocolError(f"{question} is not for the service")
 
-    def _answer(self, client: Channel, reply: m.Reply, descriptors: tuple[int, ...] = ()) -> None:
+    def _answer(
+        self, client: Channel, reply: int, value: Any, error: str | None = None, descriptors: tuple[int, ...] = ()
+    ) -> None:
         try:
-            client.send(m.encode(reply), descriptors)
+            client.call("reply", reply, value, error, False, descriptors=descriptors)
         except OSError:  # it is gone, or does not listen
             self._drop(client)
 
@@ -152,7 +159,7 @@ class Server:
     def _more(self) -> None:
         """Give those that wait what there is, and have started what is missing."""
         for waiting in list(self._waiting):
-            member = self._pool.for_device(getattr(waiting.asked, "device", ""))
+            member = self._pool.for_device(waiting.of if waiting.question == "worker" else "")
             if member is None:
                 break
             self._waiting.remove(waiting)
@@ -161,32 +168,31 @@ class Server:
             self._loop.register(member.channel.connection, selectors.EVENT_READ, member)
         if self._pool.failure and not self._pool.of("starting"):
             for waiting in self._waiting:
-                self._answer(waiting.client, m.Reply(waiting.asked.reply, "", self._pool.failure))
+                self._answer(waiting.client, waiting.reply, "", self._pool.failure)
             self._waiting.clear()
 
     def _give(self, member: ServedProcess, waiting: _Waiting) -> None:
         """A process that waits to a client that waits."""
-        client, asked = waiting
         try:
-            if type(asked) is m.AskMachine:
-                member.channel.send(m.encode(asked))
+            if waiting.question == "machine":
+                member.channel.call("machine", waiting.reply, waiting.of)
                 member.state = "looking"
                 self._looking[member] = waiting
                 return
             with member.take() as connection:
                 self._served += 1
-                self._answer(client, m.Reply(asked.reply, member.process.pid, None), (connection.fileno(),))
+                self._answer(waiting.client, waiting.reply, member.process.pid, None, (connection.fileno(),))
         except OSError:  # of the process
             self._waiting.insert(0, waiting)
             self._lose(member)
 
     def _hear_member(self, member: ServedProcess) -> None:
         try:
-            for message in member.channel.read():
-                if type(message) is m.Reply:
-                    self._found(member, message)
-                elif type(message) is m.Idle:
-                    for other in self._pool.ready(member, message.devices):
+            for name, *given in member.channel.read():
+                if name == "reply":
+                    self._found(member, *given[1:3])
+                elif name == "idle":
+                    for other in self._pool.ready(member, *given):
                         self._lose(other)
         except BlockingIOError:
             return
@@ -194,16 +200,16 @@ class Server:
             self._lose(member)
         self._more()
 
-    def _found(self, member: ServedProcess, reply: m.Reply) -> None:
+    def _found(self, member: ServedProcess, value: Any, error: str | None) -> None:
         """A process has looked for devices."""
         member.wait()
-        client, asked = self._looking.pop(member)
-        if reply.error is None:
+        waiting = self._looking.pop(member)
+        if error is None:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            self._known[asked.selection] = reply.value
-        if client in self._clients:
-            self._answer(client, m.Reply(asked.reply, reply.value, reply.error))
+            self._known[waiting.of] = value
+        if waiting.client in self._clients:
+            self._answer(waiting.client, waiting.reply, value, error)
 
     def _lose(self, member: ServedProcess) -> None:
         """A process has ended, or is no longer wanted."""
@@ -212,7 +218,7 @@ class Server:
         waiting = self._looking.pop(member, None)
         if waiting is not None and waiting.client in self._clients:
             words = f"the process that looked for devices ({member.process.pid}) has ended"
-            self._answer(waiting.client, m.Reply(waiting.asked.reply, "", words))
+            self._answer(waiting.client, waiting.reply, "", words)
 
     def _close(self) -> None:
         if self._is_closed:

@@ -57,13 +57,13 @@ class WorkerDriver:
         self._written: list[tuple[Bytes, WorkerEvent]] = []
         told, tells = os.pipe()  # last words
         os.set_blocking(told, False)
-        channel.send(m.encode(m.Hello(m.VERSION, self._shared.nbytes)), [self._shared.descriptor, 1, 2, tells])
+        channel.call("hello", m.VERSION, self._shared.nbytes, descriptors=[self._shared.descriptor, 1, 2, tells])
         os.close(tells)
         self._link = link = WorkerLink(channel, device.name, lambda expected: _with_words(ended(expected), told))
         self._dropped = link.dropped
         self._close = weakref.finalize(self, WorkerLink.close, link)
         try:
-            link.ask(lambda reply: m.OpenWorker(reply, selection, device.name, device.memory != HOST))
+            link.ask("open", selection, device.name, device.memory != HOST)
         except DriverError as error:
             self._close()
             raise DriverError(f"{device.name} cannot be opened: {error.message}") from None
@@ -83,21 +83,21 @@ class WorkerDriver:
             if offset is None:
                 raise DriverError(f"{self.device.name} computes in another process, which has not got this memory")
         memory = WorkerMemory(self._dropped, nbytes, host)
-        self._link.ask(lambda reply: m.AskMemory(reply, memory.number, nbytes, offset))
+        self._link.ask("memory", memory.number, nbytes, offset)
         return memory
 
     def part(self, allocation: WorkerMemory, offset: int, nbytes: int) -> WorkerMemory:
         if offset < 0 or offset + nbytes > allocation.nbytes or offset % self.device.alignment:
             raise DriverError(f"{nbytes} bytes from {offset} on are no part of {allocation.nbytes} bytes")
         memory = WorkerMemory(self._dropped, nbytes, allocation)
-        self._link.hold(m.MakePart(memory.number, allocation.number, offset, nbytes))
+        self._link.hold("part", memory.number, allocation.number, offset, nbytes)
         return memory
 
     def free(self, allocation: WorkerMemory) -> None:
         if not allocation.is_freed:
             allocation.is_freed = True
             allocation.kept = None
-            self._link.hold(m.FreeMemory(allocation.number))
+            self._link.hold("free", allocation.number)
 
     def pin(self, data: Bytes) -> object:
         return None
@@ -108,12 +108,12 @@ class WorkerDriver:
         program = WorkerProgram(self._dropped)
         path = os.path.abspath(source.path)
         options = _absolute(source.options)
-        self._link.ask(lambda reply: m.AskProgram(reply, program.number, source.text, options, path))
+        self._link.ask("program", program.number, source.text, options, path)
         return program
 
     def kernel(self, program: WorkerProgram, name: str) -> WorkerKernel:
         kernel = WorkerKernel(self._dropped)
-        kernel.most_items = self._link.ask(lambda reply: m.AskKernel(reply, kernel.number, program.number, name))
+        kernel.most_items = self._link.ask("kernel", kernel.number, program.number, name)
         return kernel
 
     def function(self, function: Callable[..., None], arguments: int) -> WorkerKernel:
@@ -127,7 +127,7 @@ class WorkerDriver:
         place = self._shared.place(words)
         assert place is not None
         queue = WorkerQueue(words.view(np.uint64))
-        self._link.ask(lambda reply: m.AskQueue(reply, queue.number, timed, place))
+        self._link.ask("queue", queue.number, timed, place)
         self._link.add(queue)
         return queue
 
@@ -143,8 +143,8 @@ class WorkerDriver:
         self._link.check()
         sets, kernel.unsent = list(kernel.unsent.items()), {}
         event = WorkerEvent(queue, queue.given + 1, None, None)
-        what = kernel.number, sets, global_size, local_size, offset, _waits(after)
-        return self._link.give(event, m.GiveLaunch(queue.number, event.number, *what))
+        what = kernel.number, sets, global_size, local_size, offset
+        return self._link.give(event, "launch", _waits(after), *what)
 
     def copy(
         self, queue: WorkerQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[WorkerEvent]
@@ -162,7 +162,7 @@ class WorkerDriver:
             event = WorkerEvent(queue, number, host.memory, None)
             of_host = None, offset, host.memory.nbytes
             there = (of_host, _place(source)) if host is target else (_place(target), of_host)
-        return [self._link.give(event, m.GiveCopy(queue.number, number, *there, [box[:4] for box in boxes], waits))]
+        return [self._link.give(event, "copy", waits, *there, [box[:4] for box in boxes])]
 
     def read(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
         event = self.download(queue, out, source, low)
@@ -206,7 +206,7 @@ class WorkerDriver:
         if not is_upload:
             self._written = [(other, by) for other, by in self._written if not by.is_over]
             self._written.append((data, event))
-        return self._link.give(event, m.GiveCopy(queue.number, event.number, to, of, moved, waits))
+        return self._link.give(event, "copy", waits, to, of, moved)
 
     def _stage(self, nbytes: int) -> Bytes:
         try:
@@ -235,8 +235,7 @@ class WorkerDriver:
     ) -> WorkerEvent:
         self._link.check()
         event = WorkerEvent(queue, queue.given + 1, None, None)
-        what = target.number, pattern.hex(), offset, nbytes, _waits(after)
-        return self._link.give(event, m.GiveFill(queue.number, event.number, *what))
+        return self._link.give(event, "fill", _waits(after), target.number, pattern.hex(), offset, nbytes)
 
     def flush(self, queue: WorkerQueue) -> None:
         self._link.flush()
@@ -267,7 +266,7 @@ class WorkerDriver:
     def clock(self) -> float | None:
         """The host's clock is that of both processes."""
         try:
-            found: float | None = self._link.ask(m.AskClock)
+            found: float | None = self._link.ask("clock")
         except DriverError:
             return None
         return found

@@ -11,7 +11,6 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from manycl.drivers.driver import Countable, Driver, DriverError, Event, Queue
-from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
 from manycl.utilities.prompt import be_prompt
 
@@ -39,7 +38,7 @@ class Ends:
         queue: Queue,
         number: int,
         timed: bool,
-        send: Callable[[m.Message], None],
+        send: Callable[..., None],
         news: threading.Condition,
         words: Any,
     ) -> None:
@@ -132,7 +131,7 @@ class Ends:
             self._under_way.pop(number, None)
         _LIBC.fflush(None)  # what kernels have printed
         self._told = number  # (before: who hears of it may say goodbye)
-        self._send(m.Ended(self._number, number, failed, times if self.timed else ()))
+        self._send("ended", self._number, number, failed, times if self.timed else ())
         with self._news:
             self.told = number
             self._news.notify_all()

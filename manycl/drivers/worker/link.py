@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from manycl.drivers.driver import BuildError, DeviceLost, DriverError
@@ -36,13 +36,13 @@ class WorkerLink:
 
     def __init__(self, channel: Channel, name: str, ended: Callable[[bool], Ending]) -> None:
         self._channel, self._name, self._ended = channel, name, ended
-        self.dropped: deque[m.Dropped] = deque()
+        self.dropped: DroppedThings = deque()
         self._held = bytearray()
         self._holding = threading.RLock()
         self._news = threading.Condition(threading.Lock())
         self._queues: dict[int, WorkerQueue] = {}
         self._replies = itertools.count(1)
-        self._answers: dict[int, m.Reply | None] = {}
+        self._answers: dict[int, m.Message | None] = {}
         self._lost: DeviceLost | None = None
         self.has_crashed = False
         self._is_closing = False
@@ -57,12 +57,12 @@ class WorkerLink:
         if self._lost is not None:
             raise DeviceLost(self._lost.message, self._name)
 
-    def ask(self, make: Callable[[int], m.Message]) -> Any:
-        """The answer to a question, made with the number of its reply. Raises DriverError."""
+    def ask(self, question: str, *given: Any) -> Any:
+        """The answer to a question. Raises DriverError."""
         self.check()
         reply = next(self._replies)
         self._answers[reply] = None
-        self.hold(make(reply))
+        self.hold(question, reply, *given)
         self.flush()
         with self._news:
             while (answer := self._answers[reply]) is None and self._lost is None:
@@ -71,28 +71,29 @@ class WorkerLink:
         if answer is None:
             self.check()
         assert answer is not None
-        if answer.error is not None:
-            raise (BuildError if answer.of_build else DriverError)(answer.error)
-        return answer.value
+        value, error, of_build = answer
+        if error is not None:
+            raise (BuildError if of_build else DriverError)(error)
+        return value
 
     def add(self, queue: WorkerQueue) -> None:
         """A queue whose commands' ends are told of."""
         self._queues[queue.number] = queue
 
-    def give(self, event: WorkerEvent, message: m.GiveLaunch | m.GiveCopy | m.GiveFill) -> WorkerEvent:
-        """A command, the next of its queue."""
+    def give(self, event: WorkerEvent, command: str, after: m.Waits, *given: Any) -> WorkerEvent:
+        """A command, the next of its queue, that comes after others."""
         with self._holding:
             self.check()
-            event.waits = message.after
+            event.waits = after
             event.queue.given = event.number
             event.queue.pending.append(event)
-            self.hold(message)
+            self.hold(command, event.queue.number, event.number, after, *given)
         return event
 
-    def hold(self, message: m.Message) -> None:
+    def hold(self, *message: Any) -> None:
         """To be sent with the next flush."""
         with self._holding:
-            self._held += m.encode(message)
+            self._held += m.encode(*message)
             if len(self._held) > _HELD:
                 self.flush()
 
@@ -100,7 +101,7 @@ class WorkerLink:
         """Send what is held back. Never raises: a process that is gone is heard of by all that wait for it."""
         with self._holding:
             while self.dropped:
-                self._held += m.encode(self.dropped.popleft())
+                self._held += m.encode("drop", *self.dropped.popleft())
             if not self._held:
                 return
             frames, self._held = bytes(self._held), bytearray()
@@ -135,7 +136,7 @@ class WorkerLink:
             self._is_closing = True
             is_settled = not any(queue.pending for queue in self._queues.values())
             if is_settled:
-                self.hold(m.Bye())
+                self.hold("bye")
                 self.flush()
         if until_left and is_settled and threading.current_thread() is not self._hearing:
             self._hearing.join(_GOODBYE)
@@ -148,7 +149,7 @@ class WorkerLink:
             while True:
                 for message in self._channel.receive():
                     self._take(message)
-        except (EOFError, OSError, m.ProtocolError) as error:
+        except (EOFError, OSError, ValueError, TypeError, m.ProtocolError) as error:
             self._channel.end()
             why, crashed = self._ended(self._is_closing)
             self.has_crashed = crashed and not self._is_closing
@@ -161,22 +162,28 @@ class WorkerLink:
         self._channel.close()
 
     def _take(self, message: m.Message) -> None:
-        if type(message) is m.Ended:
-            queue = self._queues.get(message.queue)
-            if queue is not None:
-                self._ends(queue, message)
+        name, number, *given = message
+        if name == "ended" and number in self._queues:
+            self._ends(self._queues[number], *given)
         with self._news:
-            if type(message) is m.Reply and message.reply in self._answers:
-                self._answers[message.reply] = message
+            if name == "reply" and number in self._answers:
+                self._answers[number] = given
             self._news.notify_all()
 
-    def _ends(self, queue: WorkerQueue, ended: m.Ended) -> None:
-        failed = dict(ended.failed)
-        times = iter(ended.times)
-        while queue.pending and queue.pending[0].number <= ended.number:
-            event, span = queue.pending[0], next(times, None)
-            words = failed.get(event.number)
-            event.end(None if words is None else DriverError(words), None if span is None else (span[0], span[1]))
+    def _ends(
+        self,
+        queue: WorkerQueue,
+        number: int,
+        failed: Sequence[tuple[int, str]],
+        times: Sequence[tuple[float, float] | None],
+    ) -> None:
+        """All commands of a queue up to a number are complete. ``failed``: numbers and words. ``times``: when those ran
+        that this is the first to tell of, by the device's clock, in order (None: nobody knows)."""
+        words, spans = dict(failed), iter(times)
+        while queue.pending and queue.pending[0].number <= number:
+            event, span = queue.pending[0], next(spans, None)
+            fault = words.get(event.number)
+            event.end(None if fault is None else DriverError(fault), None if span is None else (span[0], span[1]))
             queue.pending.popleft()
 
     def _fault_of(self, event: WorkerEvent, known: Mapping[int, int | None]) -> DeviceLost | None:
@@ -206,7 +213,7 @@ class WorkerLink:
             self._news.notify_all()
 
 
-DroppedThings = deque[m.Dropped]
+DroppedThings = deque[tuple[str, int]]
 """What nobody has any more, and the worker process has not been told of."""
 
 _numbers = itertools.count(1)
@@ -221,7 +228,7 @@ class _NumberedThing:
     def __init__(self, dropped: DroppedThings) -> None:
         self.number = next(_numbers)
         # by whichever thread, at any time: it only leaves word
-        weakref.finalize(self, dropped.append, m.Dropped(self.kind, self.number)).atexit = False
+        weakref.finalize(self, dropped.append, (self.kind, self.number)).atexit = False
 
 
 class WorkerMemory(_NumberedThing):

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -104,7 +104,15 @@ class _HostedKernel:
 
 
 class Hosted:
-    """All that one client has here. ``warm``: what is kept for the next one."""
+    """All that one client has here; it calls the public functions but ``serve`` and ``close``. ``warm``: what is kept
+    for the next one."""
+
+    QUESTIONS = frozenset({"open", "memory", "program", "kernel", "queue", "clock"})
+    """What is answered with the value that its function returns, or with its error."""
+    COMMANDS = frozenset({"launch", "copy", "fill"})
+    """What is given to a queue of the device: its function returns the events."""
+    NOTES = frozenset({"hello", "part", "free", "drop"})
+    """What is done without an answer."""
 
     def __init__(self, channel: Channel, warm: Warm) -> None:
         self._channel = channel
@@ -118,31 +126,9 @@ class Hosted:
         self._queues: dict[int, Ends] = {}
         self._news = threading.Condition()
         self._builders = ThreadPoolExecutor(_BUILDERS, "manycl-build")
-        self._acts: dict[type[Any], Callable[[Any], None]] = {
-            m.Hello: self._hello,
-            m.OpenWorker: self._open,
-            m.MakePart: self._part,
-            m.FreeMemory: self._free,
-            m.Dropped: self._drop,
-            m.AskProgram: self._build,
-            **dict.fromkeys((m.GiveLaunch, m.GiveCopy, m.GiveFill), self._command),
-            **dict.fromkeys((m.AskMemory, m.AskKernel, m.AskQueue, m.AskClock), self._answered),
-        }
-        self._commands: dict[type[Any], Callable[[Queue, Any], Sequence[Event]]] = {
-            m.GiveLaunch: self._launch,
-            m.GiveCopy: self._copy,
-            m.GiveFill: self._fill,
-        }
-        self._answers: dict[type[Any], Callable[[Any], Any]] = {
-            m.AskMemory: self._allocate,
-            m.AskProgram: self._built,
-            m.AskKernel: self._make_kernel,
-            m.AskQueue: self._make_queue,
-            m.AskClock: lambda _: self.driver.clock(),
-        }
 
     @property
-    def driver(self) -> Driver:
+    def _device(self) -> Driver:
         if self._driver is None:
             raise DriverError("no device is open")
         return self._driver
@@ -151,13 +137,20 @@ class Hosted:
         """Until the client has said goodbye, or is gone: whether nothing of it is under way."""
         try:
             while True:
-                for message in self._channel.receive():
-                    if type(message) is m.Bye:
+                for name, *given in self._channel.receive():
+                    if name == "program":  # it takes long
+                        self._builders.submit(self._answer, name, *given)
+                    elif name in self.QUESTIONS:
+                        self._answer(name, *given)
+                    elif name in self.COMMANDS:
+                        self._command(name, *given)
+                    elif name in self.NOTES:
+                        getattr(self, name)(*given)
+                    else:  # "bye", or nonsense
                         return self._is_settled()
-                    self._acts[type(message)](message)
                 for queue in self._queues.values():
                     queue.flush()
-        except (EOFError, OSError, ManyclError, KeyError):
+        except (EOFError, OSError, ManyclError, KeyError, TypeError, ValueError):
             return self._is_settled()
 
     def close(self) -> None:
@@ -165,10 +158,10 @@ class Hosted:
         self._builders.shutdown()
         for queue in self._queues.values():
             queue.close()
-            self._warm.put_away(self.driver, queue.timed, queue.queue)
+            self._warm.put_away(self._device, queue.timed, queue.queue)
         for memory in self._memory.values():
             with suppress(DriverError):
-                self.driver.free(memory)
+                self._device.free(memory)
         for table in (self._memory, self._programs, self._kernels, self._queues):
             table.clear()
         if self._driver is not None:
@@ -178,14 +171,26 @@ class Hosted:
     def _is_settled(self) -> bool:
         return all(queue.is_settled() for queue in self._queues.values())
 
+    def _answer(self, name: str, reply: int, *given: Any) -> None:
+        try:
+            self._send("reply", reply, getattr(self, name)(*given), None, False)
+        except Exception as error:
+            self._send("reply", reply, None, _words(error), isinstance(error, BuildError))
+
+    def _send(self, *message: Any) -> None:
+        with suppress(OSError):  # it is gone, which the reader hears
+            self._channel.call(*message)
+
     # what is asked once
 
-    def _hello(self, asked: m.Hello) -> None:
-        if asked.version != m.VERSION:
-            raise m.ProtocolError(f"version {asked.version} of the protocol is asked for, this one is {m.VERSION}")
+    def hello(self, version: int, nbytes: int) -> None:
+        """The first call. Descriptors come with it: of the memory that both share, which has ``nbytes``, of what
+        kernels print to (standard output, standard error), and of what is told of faults."""
+        if version != m.VERSION:
+            raise m.ProtocolError(f"version {version} of the protocol is asked for, this one is {m.VERSION}")
         descriptor, *outputs, words = self._channel.descriptors
         self._channel.descriptors.clear()
-        self._shared = mmap.mmap(descriptor, asked.nbytes)
+        self._shared = mmap.mmap(descriptor, nbytes)
         os.close(descriptor)
         for number, output in enumerate(outputs, 1):
             os.dup2(output, number)
@@ -194,80 +199,91 @@ class Hosted:
             os.close(last_words.sink.value)
         last_words.sink.value = words
 
-    def _open(self, asked: m.OpenWorker) -> None:
+    def open(self, selection: str, name: str, own: bool) -> None:
+        """``selection`` means one device; ``own``: it is to have a memory of its own. ``name``: what messages call
+        it."""
+        self._driver = self._warm.driver(selection, name, own)
+        self._opened = self._warm.key(selection, own)
+
+    def clock(self) -> float | None:
+        return self._device.clock()
+
+    def memory(self, number: int, nbytes: int, offset: int | None) -> None:
+        """``offset``: of host memory that becomes the device's (None: new memory)."""
+        host = None if offset is None else self._host(offset, nbytes)
+        self._memory[number] = self._device.allocate(nbytes, host)
+
+    def part(self, number: int, whole: int, offset: int, nbytes: int) -> None:
         try:
-            self._driver = self._warm.driver(asked.selection, asked.name, asked.own)
-            self._opened = self._warm.key(asked.selection, asked.own)
-            self._answer(asked.reply, None)
-        except ManyclError as error:
-            self._fails(asked.reply, error)
+            self._memory[number] = self._device.part(self._of(whole), offset, nbytes)
+        except DriverError as error:
+            self._memory[number] = error  # for who uses it
 
-    def _answered(self, asked: Any) -> None:
-        try:
-            self._answer(asked.reply, self._answers[type(asked)](asked))
-        except Exception as error:
-            self._fails(asked.reply, error)
+    def free(self, number: int) -> None:
+        """Nothing that is under way uses the memory."""
+        memory = self._memory.pop(number, None)
+        if memory is not None and not isinstance(memory, DriverError):
+            self._device.free(memory)
 
-    def _allocate(self, asked: m.AskMemory) -> None:
-        host = None if asked.offset is None else self._host(asked.offset, asked.nbytes)
-        self._memory[asked.memory] = self.driver.allocate(asked.nbytes, host)
+    def drop(self, kind: str, number: int) -> None:
+        """Nobody has a thing any more; what is under way may still use it."""
+        tables: dict[str, dict[int, Any]] = {"memory": self._memory, "program": self._programs, "kernel": self._kernels}
+        tables[kind].pop(number, None)
 
-    def _make_kernel(self, asked: m.AskKernel) -> int:
-        kernel = self.driver.kernel(self._programs[asked.program], asked.name)
-        self._kernels[asked.kernel] = _HostedKernel(kernel)
+    def program(self, number: int, text: str, options: Sequence[str], path: str) -> None:
+        self._programs[number] = self._warm.program(self._device, Source(text, tuple(options), path))
+
+    def kernel(self, number: int, program: int, name: str) -> int:
+        """The work-items that a work-group of it may have."""
+        kernel = self._device.kernel(self._programs[program], name)
+        self._kernels[number] = _HostedKernel(kernel)
         return kernel.most_items
 
-    def _make_queue(self, asked: m.AskQueue) -> None:
-        queue = self._warm.queue(self.driver, asked.timed)
-        words = self._host(asked.progress, 8 * progress.WORDS).view(np.uint64)
-        self._queues[asked.queue] = Ends(self.driver, queue, asked.queue, asked.timed, self._send, self._news, words)
-
-    def _build(self, asked: m.AskProgram) -> None:
-        self._builders.submit(self._answered, asked)
-
-    def _built(self, asked: m.AskProgram) -> None:
-        source = Source(asked.text, tuple(asked.options), asked.path)
-        self._programs[asked.program] = self._warm.program(self.driver, source)
-
-    def _part(self, asked: m.MakePart) -> None:
-        try:
-            self._memory[asked.memory] = self.driver.part(self._of(asked.whole), asked.offset, asked.nbytes)
-        except DriverError as error:
-            self._memory[asked.memory] = error  # for who uses it
-
-    def _free(self, asked: m.FreeMemory) -> None:
-        memory = self._memory.pop(asked.memory, None)
-        if memory is not None and not isinstance(memory, DriverError):
-            self.driver.free(memory)
-
-    def _drop(self, asked: m.Dropped) -> None:
-        tables: dict[str, dict[int, Any]] = {"memory": self._memory, "program": self._programs, "kernel": self._kernels}
-        tables[asked.kind].pop(asked.number, None)
+    def queue(self, number: int, timed: bool, place: int) -> None:
+        """``place``: where in host memory its progress is (:mod:`manycl.drivers.worker.progress`)."""
+        queue, words = self._warm.queue(self._device, timed), self._host(place, 8 * progress.WORDS).view(np.uint64)
+        self._queues[number] = Ends(self._device, queue, number, timed, self._send, self._news, words)
 
     # commands
 
-    def _command(self, asked: Any) -> None:
-        queue = self._queues[asked.queue]
+    def _command(self, name: str, number: int, command: int, after: m.Waits, *given: Any) -> None:
+        queue = self._queues[number]
         try:
-            events = self._commands[type(asked)](queue.queue, asked)
-            queue.given(asked.number, events, self._waits(asked.after))
+            events = getattr(self, name)(queue.queue, after, *given)
+            queue.given(command, events, [(self._queues[q], n) for q, n in after if q in self._queues])
         except Exception as error:
-            queue.refused(asked.number, _words(error))
+            queue.refused(command, _words(error))
 
-    def _launch(self, queue: Queue, asked: m.GiveLaunch) -> Sequence[Event]:
-        kernel = self._kernels[asked.kernel]
-        self._set(kernel, asked.sets)
-        local, offset = (None if size is None else tuple(size) for size in (asked.local_size, asked.offset))
-        after = self._after(asked.after) or None
-        return [self.driver.launch(queue, kernel.kernel, tuple(asked.global_size), local, offset, after)]
+    def launch(
+        self,
+        queue: Queue,
+        after: m.Waits,
+        number: int,
+        sets: Sequence[tuple[int, m.Value]],
+        global_size: Sequence[int],
+        *sizes: Sequence[int] | None,
+    ) -> Sequence[Event]:
+        """``sets``: arguments that have changed since the last launch of the kernel, and their values; ``sizes``: the
+        work-groups', and the offset."""
+        kernel = self._kernels[number]
+        self._set(kernel, sets)  # also where it cannot be enqueued: they are not told again
+        local, offset = (None if size is None else tuple(size) for size in sizes)
+        return [
+            self._device.launch(queue, kernel.kernel, tuple(global_size), local, offset, self._after(after) or None)
+        ]
 
-    def _copy(self, queue: Queue, asked: m.GiveCopy) -> Sequence[Event]:
-        ends, boxes = (self._end(asked.target), self._end(asked.source)), [Box(*box) for box in asked.boxes]
-        return self.driver.copy(queue, *ends, boxes, self._after(asked.after))
+    def copy(
+        self, queue: Queue, after: m.Waits, target: m.Place, source: m.Place, boxes: Sequence[Sequence[int]]
+    ) -> Sequence[Event]:
+        ends = self._end(target), self._end(source)
+        return self._device.copy(queue, *ends, [Box(*box) for box in boxes], self._after(after))
 
-    def _fill(self, queue: Queue, asked: m.GiveFill) -> Sequence[Event]:
-        what = self._of(asked.memory), bytes.fromhex(asked.pattern), asked.offset, asked.nbytes
-        return [self.driver.fill(queue, *what, self._after(asked.after))]
+    def fill(
+        self, queue: Queue, after: m.Waits, number: int, pattern: str, offset: int, nbytes: int
+    ) -> Sequence[Event]:
+        """``pattern`` in hexadecimal digits."""
+        what = self._of(number), bytes.fromhex(pattern), offset, nbytes
+        return [self._device.fill(queue, *what, self._after(after))]
 
     def _set(self, kernel: _HostedKernel, sets: Sequence[tuple[int, Any]]) -> None:
         """All of them; then raise DriverError if one could not be set, now or before."""
@@ -285,13 +301,10 @@ class Hosted:
             return self._of(value)
         return LocalArg(value["local"]) if isinstance(value, dict) else bytes.fromhex(value[0])
 
-    def _after(self, waits: m.Waits) -> list[Any]:
+    def _after(self, waits: m.Waits) -> list[Event]:
         """The events of commands. Raises DriverError if one has failed."""
         found = [self._queues[queue].event(number) for queue, number in waits if queue in self._queues]
         return [event for event in found if event is not None]
-
-    def _waits(self, waits: m.Waits) -> list[tuple[Ends, int]]:
-        return [(self._queues[queue], number) for queue, number in waits if queue in self._queues]
 
     def _of(self, number: int) -> Any:
         memory = self._memory.get(number)
@@ -309,18 +322,6 @@ class Hosted:
         assert self._shared is not None
         return np.frombuffer(self._shared, np.uint8, nbytes, offset)
 
-    # answers
-
-    def _answer(self, reply: int, value: Any) -> None:
-        self._send(m.Reply(reply, value, None))
-
-    def _fails(self, reply: int, error: Exception) -> None:
-        self._send(m.Reply(reply, None, _words(error), isinstance(error, BuildError)))
-
-    def _send(self, message: m.Message) -> None:
-        with suppress(OSError):  # it is gone, which the reader hears
-            self._channel.send(m.encode(message))
-
 
 def _words(error: Exception) -> str:
     return (error.message if isinstance(error, ManyclError) else f"{type(error).__name__}: {error}") or "it failed"
@@ -328,19 +329,20 @@ def _words(error: Exception) -> str:
 
 def serve_clients(descriptor: int) -> None:
     """Of a process of the service, which has a connection to that: one client after another, until one has left the
-    device at work, or the service has ended."""
+    device at work, or the service has ended. It tells by ``idle(devices)`` that it has no client, and what it has
+    open; ``take()`` comes with the connection to a client."""
     _prepare()
     control, warm, frozen = Channel(socket.socket(fileno=descriptor)), Warm(), 0
     with suppress(EOFError, OSError, m.ProtocolError):
         with suppress(ManyclError):
             survey()
         gc.freeze()  # what has been loaded stays: to look through it for each client takes 20 ms
-        control.send(m.encode(m.Idle(())))
+        control.call("idle", ())
         while True:
-            for message in control.receive():
-                if type(message) is m.AskMachine:
-                    control.send(m.encode(_machine(message)))
-                elif type(message) is m.TakeClient:
+            for name, *given in control.receive():
+                if name == "machine":
+                    control.call("reply", *_machine(*given))
+                elif name == "take":
                     client = Channel(socket.socket(fileno=control.descriptors.pop(0)))
                     hosted = Hosted(client, warm)
                     if not hosted.serve():
@@ -352,14 +354,16 @@ def serve_clients(descriptor: int) -> None:
                         frozen = len(warm.devices)
                         gc.freeze()
                     _be_quiet()
-                    control.send(m.encode(m.Idle(warm.devices)))
+                    control.call("idle", warm.devices)
                     client.close()  # (behind that: whoever has waited for it, and asks for a process, gets this one)
     os._exit(0)
 
 
-def _machine(asked: m.AskMachine) -> m.Reply:
+def _machine(reply: int, selection: str) -> tuple[Any, ...]:
+    """Return the answer to which devices a selection means: of each its fields, the selection that means it, whether it
+    computes in the host's memory, and its resources."""
     try:
-        items = [replace(item, own_process=False) for item in parse(asked.selection)]
+        items = [replace(item, own_process=False) for item in parse(selection)]
         described = [
             (
                 asdict(one.device),
@@ -370,8 +374,8 @@ def _machine(asked: m.AskMachine) -> m.Reply:
             for one in choose(items)
         ]
     except ManyclError as error:
-        return m.Reply(asked.reply, error.hint, error.message)
-    return m.Reply(asked.reply, described, None)
+        return reply, error.hint, error.message, False
+    return reply, described, None, False
 
 
 def _be_quiet() -> None:

@@ -29,7 +29,7 @@ def verify(
 
     The engine runs divided launches in parts of its own, each as soon as the bytes that it touches allow. When a plan
     with ranges is foreseen by it, the waits of each part are judged in its command graph
-    (``run/commands/verify_commands.py``).
+    (``tests/run/commands/verify_commands.py``).
     """
     faults = [*check_devices(plan, machine), *check_nodes(plan, graph, problem), *check_places(plan, graph)]
     if not faults:

@@ -1,6 +1,6 @@
 """Judges when a plan's assignments start: their inputs can have arrived by then, and merged results have been made.
 This is a lower bound, whatever transfers the bytes: they take as long as they do alone. That nothing is read before it
-is really there is judged in command graphs (``run/commands/verify_commands.py``)."""
+is really there is judged in command graphs (``tests/run/commands/verify_commands.py``)."""
 
 from __future__ import annotations
 

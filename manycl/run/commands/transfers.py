@@ -173,22 +173,23 @@ class Copies:
         """The queues of nodes, as far as they are decided."""
         return self._lane
 
-    def is_decided(self, node: int) -> bool:
-        """Return whether a node's device is decided."""
-        return self._lane[node] is not None
-
     def told_by(self, token: int) -> int | None:
         """Return the node that is known to be complete when a command is reported complete."""
         return token if token < len(self._lane) else self._tells[token - len(self._lane)]
 
     def _transfer(self, key: BufferKey, at: int, device: DeviceIndex, queue: int, tells: int | None) -> int:
         """Note that a transfer makes a buffer valid in one more place. Return its token."""
+        token = self._token(device, queue, tells)
+        self.masks[key] = self._mask(key) | 1 << at
+        self._made.setdefault(key, {})[at] = token
+        return token
+
+    def _token(self, device: DeviceIndex, queue: int, tells: int | None) -> int:
+        """Return the token of a transfer that comes next."""
         token = len(self._lane) + len(self._transfers)
         self._transfers.append((device, queue))
         self._tells.append(tells)
         self._at[token] = len(self.commands)
-        self.masks[key] = self._mask(key) | 1 << at
-        self._made.setdefault(key, {})[at] = token
         return token
 
     def _transfer_to(self, key: BufferKey, at: int) -> int | None:
@@ -298,10 +299,7 @@ class Copies:
         self._mask(key)  # note that it is needed there
         before, others = self._makers(key, self._memory[device], device)
         waits = tuple(dict.fromkeys((*before, *ends.after)))
-        token = len(self._lane) + len(self._transfers)
-        self._transfers.append((device, queue))
-        self._tells.append(None)
-        self._at[token] = index
+        token = self._token(device, queue, None)
         waits = self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
         self.commands.append(Copy(token, key, device, queue, waits, True, self._memory[device], copy))
         return token

@@ -11,7 +11,7 @@ with a key of its own and treated like a buffer; when it has ended, they are put
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import compress, count, repeat
 from typing import NamedTuple
 
@@ -89,21 +89,16 @@ class Directory:
     def define_parts(self, key: BufferKey, parts: Iterable[tuple[Region, int]]) -> None:
         """Note that the contents were set: each region in the memories of a mask."""
         self.define(key)
-        by_mask: dict[int, list[Region]] = {}
-        for region, mask in parts:
-            by_mask.setdefault(mask, []).append(region)
         del self.valid[key]
-        self._join(key, by_mask)
+        self._join(key, parts)
 
     def define_part(self, key: BufferKey, region: Region, nbytes: int) -> None:
         """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies are stale."""
         self.unchanged.pop(key, None)
-        whole = (ValidRegion(Region.span(0, nbytes), self.valid.pop(key, 0)),)
-        by_mask = {HOST_BIT: [region]}
-        for part, mask in self.parts.pop(key, whole):
-            if rest := part - region:
-                by_mask.setdefault(mask, []).append(rest)
-        self._join(key, by_mask)
+        kept = [(rest, mask) for part, mask in self.parts_of(key, nbytes) if (rest := part - region)]
+        self.valid.pop(key, None)
+        self.parts.pop(key, None)
+        self._join(key, [(region, HOST_BIT), *kept])
         self.heal(key, region, nbytes)
 
     def copied(self, key: BufferKey, memory: int) -> None:
@@ -116,10 +111,7 @@ class Directory:
             if key in self.valid:
                 self.copied(key, HOST)
             return
-        by_mask: dict[int, list[Region]] = {}
-        for region, mask in self.parts.pop(key):
-            by_mask.setdefault(mask and mask | HOST_BIT, []).append(region)
-        self._join(key, by_mask)
+        self._join(key, [(region, mask and mask | HOST_BIT) for region, mask in self.parts.pop(key)])
 
     def joined(self, key: BufferKey, memory: int) -> None:
         """Note that all defined parts of a buffer were copied to one memory: it is valid there as a whole."""
@@ -137,10 +129,7 @@ class Directory:
         """Note that a memory does not hold the contents any more; another one does, or they are undefined."""
         keep = ~(1 << memory)
         if key in self.parts:
-            by_mask: dict[int, list[Region]] = {}
-            for region, mask in self.parts.pop(key):
-                by_mask.setdefault(mask & keep, []).append(region)
-            self._join(key, by_mask)
+            self._join(key, [(region, mask & keep) for region, mask in self.parts.pop(key)])
         elif mask := self.valid.pop(key, 0) & keep:
             self.valid[key] = mask
 
@@ -161,11 +150,8 @@ class Directory:
             del self.parts[key]
             if any(part.mask and not moved(part.mask) for part in parts):
                 gone.add(key)
-                continue
-            by_mask: dict[int, list[Region]] = {}
-            for region, mask in parts:
-                by_mask.setdefault(moved(mask), []).append(region)
-            self._join(key, by_mask)
+            else:
+                self._join(key, [(region, moved(mask)) for region, mask in parts])
         return gone
 
     def drop(self, key: BufferKey, memory: int) -> None:
@@ -202,6 +188,10 @@ class Directory:
                     f"the contents of {self._name(key)} are unknown: {reason}",
                     hint="write all of it before it is used again; of a host function, name it in overwrites",
                 )
+
+    def parts_of(self, key: BufferKey, nbytes: int) -> tuple[ValidRegion, ...]:
+        """Return the parts of a buffer of ``nbytes``, which is one if it is valid as a whole."""
+        return self.parts.get(key) or (ValidRegion(Region.span(0, nbytes), self.valid.get(key, 0)),)
 
     def missing(self, key: BufferKey, memory: int, nbytes: int) -> list[ValidRegion]:
         """Return the parts of a buffer of ``nbytes`` whose contents a memory does not hold."""
@@ -259,10 +249,7 @@ class Directory:
             if known is not None:
                 self.parts[buffer] = known
                 continue
-            by_mask: dict[int, list[Region]] = {}
-            for region, mask in zip(members.values(), masks, strict=True):
-                by_mask.setdefault(mask, []).append(region)
-            self._join(buffer, by_mask)
+            self._join(buffer, zip(members.values(), masks, strict=True))
             if buffer in self.parts:
                 if len(joined) >= FEW:
                     joined.clear()
@@ -270,8 +257,11 @@ class Directory:
         if own:
             self.forget(*own)
 
-    def _join(self, key: BufferKey, by_mask: Mapping[int, Sequence[Region]]) -> None:
-        """Set where a buffer is valid: for each mask, the regions."""
+    def _join(self, key: BufferKey, parts: Iterable[tuple[Region, int]]) -> None:
+        """Set where a buffer is valid: each region in the memories of a mask."""
+        by_mask: dict[int, list[Region]] = {}
+        for region, mask in parts:
+            by_mask.setdefault(mask, []).append(region)
         if len(by_mask) == 1:
             if mask := next(iter(by_mask)):
                 self.valid[key] = mask

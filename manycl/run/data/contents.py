@@ -78,5 +78,4 @@ class HostContents:
 
 
 def _is_on_host(key: BufferKey, directory: Directory) -> bool:
-    masks = [part.mask for part in directory.parts.get(key, ())] or [directory.valid.get(key, 0)]
-    return key not in directory.lost and all(mask & HOST_BIT for mask in masks)
+    return key not in directory.lost and all(part.mask & HOST_BIT for part in directory.parts_of(key, 0))

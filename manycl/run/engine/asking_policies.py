@@ -146,7 +146,8 @@ def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) ->
     divided some. Raises the error where there is no other plan."""
     if policy is plan or not (plan.is_split and own_name(policy)):
         raise error
-    return plain(problem, f"the plan of {_name(policy)} cannot be followed: {_first_line(error)}")
+    words, _, _ = str(error).partition("\n")
+    return plain(problem, f"the plan of {_name(policy)} cannot be followed: {words}")
 
 
 def careful(policy: Policy) -> Policy:
@@ -228,7 +229,3 @@ def _users(policy: object, error: Exception) -> PolicyError:
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{place.filename}, line {place.lineno}"
     return PolicyError(f"{_name(policy)} failed: {type(error).__name__}: {error} ({where})")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

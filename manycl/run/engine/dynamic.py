@@ -228,7 +228,7 @@ class Dynamic(Playback):
 
     def held_up(self) -> str:
         commands = [self._emitter.commands[i] for i, n in self._waits.items() if n]
-        waiting = [n for n in range(len(self.graph)) if not self._emitter.is_decided(n)]
+        waiting = [n for n in range(len(self.graph)) if self._lanes[n] is None]
         return (
             f"{len(self._complete)} of {len(self.graph)} nodes are complete; nobody has decided who runs {waiting[:5]};"
             f" {len(commands)} commands were not enqueued, first {commands[:1]}"

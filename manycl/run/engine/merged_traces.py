@@ -10,13 +10,12 @@ from manycl.run.engine.asking_policies import UNFORESEEN
 from manycl.run.engine.compile_time import moved, phases, without
 from manycl.run.engine.divisions import DIVISIONS, counted
 from manycl.run.engine.result import Result
-from manycl.run.engine.run_history import merged_events, merged_waits
 from manycl.run.streams.eager_rule import SUBMITTED
-from manycl.trace import Event, Trace
+from manycl.trace import Event, Trace, later
 
 
 class PastRun(NamedTuple):
-    """The data that are kept of a run, which are its record, too. ``begin``: by ``time.perf_counter``. ``happened``,
+    """The data that are kept of a run. ``begin``: by ``time.perf_counter``. ``happened``,
     ``waits`` (``Record.waited``) and ``seconds``, its duration, count from then, compiling included. ``nodes``: their
     number in its graph. ``trace``: all else."""
 
@@ -26,12 +25,6 @@ class PastRun(NamedTuple):
     happened: Sequence[Event]
     waits: Sequence[tuple[float, float]]
     trace: Trace
-
-    def events(self) -> Sequence[Event]:
-        return self.happened
-
-    def waited(self) -> Sequence[tuple[float, float]]:
-        return self.waits
 
 
 def past_run(result: Result) -> PastRun:
@@ -48,13 +41,18 @@ def joined(past: Iterable[PastRun], application: str = "") -> Trace:
     Predicted times are kept for the nodes; there is no predicted makespan."""
     runs = sorted(past, key=lambda run: run.begin)
     numbers = list(accumulate((run.nodes for run in runs), initial=0))
-    batches = [(run, first, ()) for run, first in zip(runs, numbers, strict=False)]
-    events, waited = merged_events(batches), merged_waits(batches)
-    traces = [(run.trace, first) for run, first, _ in batches]
+    shifts = [run.begin - runs[0].begin for run in runs]
+    events = [
+        later(event, shift, first)
+        for run, shift, first in zip(runs, shifts, numbers, strict=False)
+        for event in run.happened
+    ]
+    waited = [(shift + start, shift + end) for run, shift in zip(runs, shifts, strict=True) for start, end in run.waits]
+    traces = [(run.trace, first) for run, first in zip(runs, numbers, strict=False)]
     planned = [
         [n + first, taken] for t, first in traces for n, taken in t.details.get("planned", {}).get("seconds", ())
     ]
-    end = max((run.begin - runs[0].begin + run.seconds for run in runs), default=0.0)
+    end = max((shift + run.seconds for run, shift in zip(runs, shifts, strict=True)), default=0.0)
     compiled = phases(waited, events)
     details = _details([run.trace.details for run in runs])
     if planned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
@@ -18,15 +18,6 @@ REPLANNED = "replanned"
 """The key in a run's details of the list of replannings: the reason, the number of nodes, and the time of each."""
 
 
-class TimedRecord(Protocol):
-    """What the records of several batches, or of several runs, are put together from."""
-
-    @property
-    def begin(self) -> float: ...
-    def events(self) -> Sequence[Event]: ...
-    def waited(self) -> Iterable[tuple[float, float]]: ...
-
-
 class RecordedBatch(NamedTuple):
     """The record of a command batch. ``first``: the number of its first step in the whole run; ``void``: the steps
     whose entries in it do not count, as they run again."""
@@ -34,26 +25,6 @@ class RecordedBatch(NamedTuple):
     record: Record
     first: int
     void: Collection[int] = ()
-
-
-Batches = Sequence[tuple[TimedRecord, int, Collection[int]]]
-"""Batches with the fields of RecordedBatch, in the order in which they began."""
-
-
-def merged_events(batches: Batches) -> list[Event]:
-    """Return the events of batches, in seconds since the first one began, with their steps' numbers in the whole."""
-    return [
-        later(event, record.begin - batches[0][0].begin, first)
-        for record, first, void in batches
-        for event in record.events()
-        if not (isinstance(event, (KernelEvent, HostEvent)) and event.node in void)
-    ]
-
-
-def merged_waits(batches: Batches) -> list[tuple[float, float]]:
-    """Return ``Record.waited`` of batches, in seconds since the first of them began."""
-    shifts = ((record, record.begin - batches[0][0].begin) for record, _, _ in batches)
-    return [(shift + start, shift + end) for record, shift in shifts for start, end in record.waited()]
 
 
 class MergedRecord:
@@ -65,7 +36,12 @@ class MergedRecord:
         self.failure, self.failed_transfer = last.failure, last.failed_transfer
 
     def events(self) -> Sequence[Event]:
-        found = merged_events(self._batches)
+        found = [
+            later(event, record.begin - self.begin, first)
+            for record, first, void in self._batches
+            for event in record.events()
+            if not (isinstance(event, (KernelEvent, HostEvent)) and event.node in void)
+        ]
         return sorted(found, key=lambda event: event.start if hasattr(event, "start") else event.time)
 
     def durations(self, nodes: Set[int] | None = None) -> Iterable[tuple[int, DeviceIndex, float]]:
@@ -77,7 +53,8 @@ class MergedRecord:
         ]
 
     def waited(self) -> Iterable[tuple[float, float]]:
-        return merged_waits(self._batches)
+        shifts = [(record, record.begin - self.begin) for record, _, _ in self._batches]
+        return [(shift + start, shift + end) for record, shift in shifts for start, end in record.waited()]
 
 
 class RunHistory:

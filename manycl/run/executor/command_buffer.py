@@ -210,8 +210,7 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
     result.versions = buffer.versions
     if last_words.note is not None:
         for node, device, queue in chain(*[zip(of.nodes, repeat(of.device), of.queues) for of in buffer.devices]):
-            lane = f"{executor.machine.devices[device].name} queue {queue}"
-            last_words.given(node, lane, f"kernel {graph.nodes[node].name}")
+            last_words.given(node, executor.machine.devices[device].name, queue, f"kernel {graph.nodes[node].name}")
     for kernel in buffer.kernels:
         kernel.forget()
     try:

@@ -336,18 +336,13 @@ class Executor:
         lanes = self.lanes[command.device]
         if command.undo:
             run.undo(command.token, self.undo.copied(run.graph, command, lanes, run.events_of(command.after)))
-        event = self._enqueue(run, command)
+        task = run.graph.nodes[command.token] if command.task is None else command.task
+        assert not isinstance(task, HostTask)
+        if command.task is not None:
+            run.record.together[command.token] = command.task
+        event = self.give(run, task, command)
         if command.notify:
             run.watch(command.device, command.queue, [command.token], event)
-
-    def _enqueue(self, run: RunState, command: Run) -> Event:
-        task = command.task
-        if task is None:
-            node = run.graph.nodes[command.token]
-            assert not isinstance(node, HostTask)
-            return self.give(run, node, command)
-        run.record.together[command.token] = task
-        return self.give(run, task, command)
 
     def give(self, run: RunState, task: DeviceTask, command: Run, uploads: Sequence[Event] = ()) -> Event:
         """Enqueue a task for a command's node, behind some uploads; return its event. Raises DriverError, and RunError
@@ -366,8 +361,7 @@ class Executor:
         asked = run.now()  # taken before its program is built, unless it is built already
         kernel = self._with_arguments(launch, chosen, device)
         if last_words.note is not None:
-            lane = f"{lanes.device.name} queue {queue}"
-            last_words.given(node, lane, f"kernel {launch.name}, NDRange {chosen.global_size}")
+            last_words.given(node, lanes.device.name, queue, f"kernel {launch.name}, NDRange {chosen.global_size}")
         kind = chosen.local_size or chosen.global_size, launch.global_offset is None
         if kind not in kernel.launched:
             kernel.launched.add(kind)
@@ -390,8 +384,7 @@ class Executor:
     ) -> Event:
         lanes = self.lanes[command.device]
         if last_words.note is not None:
-            lane = f"{lanes.device.name} queue {command.queue}"
-            last_words.given(command.token, lane, f"kernels {chosen.kernel.name}")
+            last_words.given(command.token, lanes.device.name, command.queue, f"kernels {chosen.kernel.name}")
         waits = [*run.events_of(command.after), *uploads] or None
         event = self.sequences.give(run, launch, chosen, command, waits, lanes)
         if self.memory.guarded:
@@ -429,7 +422,7 @@ class Executor:
         node, device, queue, after = command[:4]
         lanes = self.lanes[device]
         if last_words.note is not None:
-            last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")
+            last_words.given(node, lanes.device.name, queue, f"{task.function} {task.name}")
         event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], [*run.events_of(after), *uploads])
         run.events[node] = lanes.latest[queue] = event
         run.record.kernels.append((node, device, queue, event))

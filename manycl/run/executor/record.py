@@ -73,7 +73,6 @@ class RunRecord:
         self.failure: Failed | None = None
         self.failed_transfer: Failed | None = None
         self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
-        self._moves: list[_Times] | None = None
 
     @property
     def enqueued(self) -> dict[Kind, tuple[int, float]]:
@@ -186,13 +185,17 @@ class RunRecord:
             sizes = next(left) if left is not None else ndrange(self.versions.get(node, task))
             what = node, task.name, devices[device].name, queue
             out.append(KernelEvent(*what, start, end, *sizes[:2], component.get(node), sizes[2]))
-        out.extend(self._transfer_events())
+        for moved, start, end in self._transfer_times:
+            key = moved.keys[0]
+            name = graph.buffers[key].name or f"buffer {key}"
+            source, target = (self.machine.memory_name(m, moved.device) for m in (moved.source, moved.target))
+            out.append(TransferEvent(key, name, source, target, self._nbytes(moved), start, end))
         out.extend(HostEvent(n, graph.nodes[n].name, start, end) for n, start, end in self.hosts)
         return sorted(out, key=lambda e: e.start)
 
     def moved(self) -> Iterable[tuple[int, bool, int, float]]:
         """Yield (device, whether to it, bytes, seconds) of every completed transfer between it and the host."""
-        for moved, start, end in self._transfer_times():
+        for moved, start, end in self._transfer_times:
             if moved.source != moved.target and HOST in (moved.source, moved.target):
                 yield moved.device, moved.source == HOST, self._nbytes(moved), end - start
 
@@ -202,18 +205,15 @@ class RunRecord:
     def handovers(self) -> Iterable[float]:
         """Yield the seconds between the end of a download and the beginning of the same buffers' next upload."""
         came: dict[int, float] = {}
-        for moved, start, end in sorted(self._transfer_times(), key=lambda t: t[1]):
+        for moved, start, end in sorted(self._transfer_times, key=lambda t: t[1]):
             if moved.target == HOST:
                 came.update(dict.fromkeys(moved.keys, end))
             elif moved.source != moved.target and all(key in came for key in moved.keys):
                 yield max(0.0, start - max(came[key] for key in moved.keys))
 
+    @cached_property
     def _transfer_times(self) -> Sequence[_Times]:
-        if self._moves is None:
-            self._moves = list(self._read_transfers())
-        return self._moves
-
-    def _read_transfers(self) -> Iterable[_Times]:
+        found: list[_Times] = []
         for moved in self.transfers:
             times, offset, events = self._drivers[moved.device].times, self.offsets[moved.device], moved.events
             if offset is None:
@@ -223,11 +223,5 @@ class RunRecord:
                 end = max(start, times(events[-1])[1] + offset - self.begin)
             except DriverError:
                 continue
-            yield moved, start, end
-
-    def _transfer_events(self) -> Iterable[TransferEvent]:
-        for moved, start, end in self._transfer_times():
-            key = moved.keys[0]
-            name = self.graph.buffers[key].name or f"buffer {key}"
-            source, target = (self.machine.memory_name(m, moved.device) for m in (moved.source, moved.target))
-            yield TransferEvent(key, name, source, target, self._nbytes(moved), start, end)
+            found.append((moved, start, end))
+        return found

@@ -128,10 +128,6 @@ class RunState:
         """A function that returns names, devices, queues and events of the run's launches, until its record does."""
         self.record = RunRecord(graph, machine, [*map(_DRIVER, lanes)], self.began, profiled=profiled)
 
-    def complete(self, token: int) -> None:
-        """Report, from a thread, that a command is complete."""
-        self.inbox.put(Done(token, self.now(), self.number))
-
     def fail(self, token: int, error: object) -> None:
         """Report that a command failed. Nothing more is enqueued, and none may report all before it complete."""
         self.stopping = True
@@ -179,9 +175,9 @@ class RunState:
             device = devices.get(id(event))
             if device is None:
                 continue
-            if self._is_believed(device) and self._has_succeeded(device, event):
+            if self._is_believed(device) and self.lanes[device].driver.succeeded([event]):
                 ended.add(token)
-            if self.lanes[device].is_lost and not self._has_begun(device, event):
+            if self.lanes[device].is_lost and not may_have_begun(self.lanes[device].driver, event):
                 not_begun.add(token)
         return ended, begun - not_begun
 
@@ -214,26 +210,11 @@ class RunState:
         for token, device, queue, event in self.record.kernels if self._undo else ():
             lanes = self.lanes[device]
             is_known = lanes.is_lost and lanes.driver.tells_when_lost
-            if token in begun and is_known and not self._has_succeeded(device, event):
+            if token in begun and is_known and not lanes.driver.succeeded([event]):
                 pending.setdefault((device, queue), []).append(token)
         for tokens in pending.values():
             if len(tokens) == 1 and tokens[0] in self._undo:
                 yield tokens[0], self._undo[tokens[0]]
-
-    def _has_begun(self, device: DeviceIndex, event: Event) -> bool:
-        try:
-            self.lanes[device].driver.done(event)
-        except DeviceLost as lost:
-            return lost.has_begun
-        except DriverError:
-            return True
-        return True
-
-    def _has_succeeded(self, device: DeviceIndex, event: Event) -> bool:
-        try:
-            return self.lanes[device].driver.done(event)
-        except DriverError:
-            return False
 
     def unfinished(self) -> list[str]:
         """Return the names of the first command in each queue that is not complete."""
@@ -266,6 +247,17 @@ class RunState:
             return not self.lanes[device].driver.done(event)
         except DriverError:
             return False
+
+
+def may_have_begun(driver: Driver, event: Event) -> bool:
+    """Return whether a command may have begun, after a failure."""
+    try:
+        driver.done(event)
+    except DeviceLost as lost:
+        return lost.has_begun
+    except DriverError:
+        return True
+    return True
 
 
 class Awaited(NamedTuple):

@@ -207,10 +207,6 @@ class RecurringGraph(CachedGraph):
         return min(self._eager, default=inf)
 
     @property
-    def _least_planned(self) -> float:
-        return median_low(self._played) if self._played else self._plan_seconds
-
-    @property
     def _planning_now(self) -> float:
         """Seconds that planning takes before the next run; infinite while a plan is made in the background."""
         if self._tuner.plan is not None or self._tuner.ahead is not None:
@@ -239,7 +235,7 @@ class RecurringGraph(CachedGraph):
             median_low(self._eager) if self._eager else inf,
             self.quickest,
             self._alone,
-            self._least_planned,
+            median_low(self._played) if self._played else self._plan_seconds,
             self._several,
             self.is_looked_at,
             self.budget.spare,

@@ -128,8 +128,7 @@ class _Assembly:
         devices = self.problem.machine.devices
         read, had = (defaultdict[BufferKey, list[tuple[int, Region]]](list) for _ in range(2))  # with their memories
         for key, nbytes in self.sizes.items() if chunk else ():
-            parts = self.directory.parts.get(key, ((Region.span(0, nbytes), self.directory.valid.get(key, 0)),))
-            for region, mask in parts:
+            for region, mask in self.directory.parts_of(key, nbytes):
                 for memory in places(mask) if not mask & HOST_BIT else ():
                     had[key].append((memory, region))
         for draft in drafts if chunk else ():

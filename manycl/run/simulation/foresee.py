@@ -17,8 +17,8 @@ from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Part, Problem
 from manycl.plan.search.alternatives import following, of_graph
-from manycl.region import NOTHING, Region, union
-from manycl.run.data.coherence import Directory, ValidRegion, places
+from manycl.region import Region, union
+from manycl.run.data.coherence import Directory, places
 from manycl.run.engine.asking_policies import planned
 from manycl.run.engine.engine import execute
 from manycl.run.engine.setup import Setup
@@ -161,16 +161,11 @@ def directory_of(problem: Problem) -> Directory:
     """Return a directory in which buffers are valid where a problem says."""
     directory = Directory()
     for key, buffer in problem.graph.buffers.items():
-        by_mask: dict[int, Region] = {}
-        for low, high, memories in problem.initial(key):
-            mask = sum(1 << memory for memory in memories)
-            by_mask[mask] = by_mask.get(mask, NOTHING) | Region.span(low, high)
-        if rest := Region.span(0, buffer.nbytes) - union(by_mask.values()):
-            by_mask[0] = rest
-        if len(by_mask) > 1:
-            directory.parts[key] = tuple(ValidRegion(region, mask) for mask, region in by_mask.items())
-        elif mask := next(iter(by_mask)):
-            directory.valid[key] = mask
+        found = problem.initial(key)
+        parts = [(Region.span(low, high), sum(1 << memory for memory in there)) for low, high, there in found]
+        if rest := Region.span(0, buffer.nbytes) - union(region for region, _ in parts):
+            parts.append((rest, 0))
+        directory.define_parts(key, parts)
     return directory
 
 

@@ -49,21 +49,6 @@ from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
 
 
-class VirtualClock:
-    """The simulator's time, in seconds: it stands still until it is moved forward."""
-
-    def __init__(self, start: float = 0.0) -> None:
-        self._now = start
-
-    def now(self) -> float:
-        return self._now
-
-    def advance_to(self, when: float) -> None:
-        if when < self._now:
-            raise ValueError(f"a clock does not go back: {when} < {self._now}")
-        self._now = when
-
-
 @dataclass(slots=True)
 class _Started:
     """A command under way."""
@@ -123,7 +108,7 @@ class SimBackend:
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         self._graph, self._queues = graph, queues
         if not goes_on:
-            self._clock = VirtualClock(self._start)
+            self._now = self._start
             self._happening = deque(self._disturbance.happening)
         self._lines: dict[Lane, deque[Queued]] = {}
         self._places: dict[int | str, list[Lane]] = {}  # the queues of each device, or of a domain of events
@@ -146,7 +131,7 @@ class SimBackend:
         return 0  # nothing is ever left of a run
 
     def now(self) -> float:
-        return self._clock.now()
+        return self._now
 
     def perform(self, commands: Sequence[Command]) -> None:
         before: Command | None = None
@@ -158,7 +143,7 @@ class SimBackend:
             if not isinstance(command, HostCall) and not joined:
                 where = self.machine.devices[command.device]
                 if seconds := where.enqueuing_copy if isinstance(command, Copy) else where.enqueuing:
-                    self._pass(self._clock.now() + seconds)
+                    self._pass(self._now + seconds)
             if joined and isinstance(before, Copy) and before.source != before.target:
                 sent = self._sent.get(before.token, 0)  # one transfer serves both commands
                 self._sent[command.token] = sent + self._graph.buffers[before.buffer].nbytes
@@ -176,7 +161,7 @@ class SimBackend:
         """Let time pass in which the engine gets no reports."""
         while (following := self._next()) is not None and following.end <= until:
             self._complete(following)
-        self._clock.advance_to(until)
+        self._now = until
 
     def took(self, token: int, device: DeviceIndex) -> float | None:
         return self._took.get(token)
@@ -185,7 +170,7 @@ class SimBackend:
         active = self._by_token.get(command.token)
         if active is None:
             return self._shorten_waiting(command)
-        run, now = active.command, self._clock.now()
+        run, now = active.command, self._now
         assert isinstance(run, Run)
         if run.parts is None:
             return None
@@ -234,7 +219,7 @@ class SimBackend:
 
     def lost(self, device: DeviceIndex) -> str:
         lost = self._disturbance.lost.get(device)
-        return "the device was lost" if lost is not None and self._clock.now() >= lost else ""
+        return "the device was lost" if lost is not None and self._now >= lost else ""
 
     def wait(self, until: float | None = None) -> list[Report]:
         """Let time pass until there is a report, or it is ``until``; return all reports of that moment."""
@@ -244,11 +229,11 @@ class SimBackend:
                 return []
             first = min([f.end for f in (following,) if f] + [r.time for r in self._reports][:1], default=math.inf)
             if until is not None and until < first:
-                self._clock.advance_to(max(until, self._clock.now()))
+                self._now = max(until, self._now)
                 return []
             if self._reports and (following is None or following.end > self._reports[0].time):
                 moment = self._reports[0].time
-                self._clock.advance_to(max(moment, self._clock.now()))
+                self._now = max(moment, self._now)
                 said: list[Report] = []
                 while self._reports and self._reports[0].time <= moment:
                     said.append(self._reports.popleft())
@@ -264,7 +249,7 @@ class SimBackend:
         if (following is not None and following.end < moment) or (self._reports and self._reports[0].time < moment):
             return False
         self._happening.popleft()
-        self._clock.advance_to(max(moment, self._clock.now()))
+        self._now = max(moment, self._now)
         happen()
         return True
 
@@ -313,7 +298,7 @@ class SimBackend:
             return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
             return
-        now = self._clock.now()
+        now = self._now
         self._started += 1
         seconds, part = self._cost(command)
         if self._disturbance is not UNDISTURBED:
@@ -395,8 +380,7 @@ class SimBackend:
         return next(filter(None, map(self._disturbance.failing.get, nodes_of(command))), None)
 
     def _complete(self, active: _Started) -> None:
-        end = max(self._clock.now(), active.end)
-        self._clock.advance_to(end)
+        self._now = end = max(self._now, active.end)
         command, place = active.command, active.place
         del self._active[place], self._by_token[command.token]
         if isinstance(place[1], TransferQueue):

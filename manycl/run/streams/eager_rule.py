@@ -63,17 +63,6 @@ class Need(Enum):
     REFUSED = "the device cannot be given all of it"
 
 
-class Way(Enum):
-    """A way to run the next commands (EAGER, PLANNED), or to treat a stream that is waited for: its batch goes on
-    (STAY), another batch begins (GO_ON), or the stream ends (END)."""
-
-    EAGER = "eager"
-    PLANNED = "planned"
-    STAY = "stay"
-    GO_ON = "go on"
-    END = "end"
-
-
 class MeasuredGraph(NamedTuple):
     """Measurements of the graph that is expected. Seconds are of one run, from its first call on; infinite where there
     was none.
@@ -106,18 +95,6 @@ class MeasuredGraph(NamedTuple):
     is_cold: bool = False
 
 
-class Stream(NamedTuple):
-    """The counts of an eager stream that is waited for. ``is_new``: whether some commands are not like earlier ones,
-    ``is_learned``: whether their times are learned although it goes on. ``arrays``, ``nbytes``: kept."""
-
-    commands: int = 0
-    transfers: int = 0
-    is_new: bool = False
-    is_learned: bool = False
-    arrays: int = 0
-    nbytes: int = 0
-
-
 class Facts(NamedTuple):
     """The facts by which it is decided. (Named tuples are made in half the time of frozen data classes.)
 
@@ -141,17 +118,15 @@ class Facts(NamedTuple):
     is_awaited: bool = False
     fresh: tuple[tuple[float, int], ...] = ()
     graph: MeasuredGraph | None = None
-    stream: Stream | None = None
     first: float = inf
 
 
 class Decision(NamedTuple):
-    """A decision of the eager rule, with its reason in words. ``device``: where commands go eagerly; ``until``: the
-    most commands, and transfers, of a stream that goes on; ``within``: the most seconds of its last batch.
-    ``is_settled``: whether runs need not be examined singly. ``lasts``: whether it holds until the devices, or the
-    policy, change. ``is_compared``: both ways have been measured; ``is_trial``: the slower one again."""
+    """A decision of the eager rule, with its reason in words. ``device``: where commands go eagerly (None: they are
+    planned); ``until``: the most commands, and transfers, of a stream that goes on; ``within``: the most seconds of its
+    last batch. ``is_settled``: whether runs need not be examined singly. ``lasts``: whether it holds until the devices,
+    or the policy, change. ``is_compared``: both ways have been measured; ``is_trial``: the slower one again."""
 
-    way: Way
     reason: str
     device: DeviceIndex | None = None
     until: int = 0
@@ -160,6 +135,11 @@ class Decision(NamedTuple):
     lasts: bool = False
     is_compared: bool = False
     is_trial: bool = False
+
+
+def is_light(arrays: int, nbytes: int) -> bool:
+    """Return whether a batch that keeps so much goes on when it has been waited for."""
+    return arrays <= MOST_ARRAYS and nbytes <= LIGHT
 
 
 def gains_nothing(seconds: float, is_new: bool = False) -> bool:
@@ -174,9 +154,7 @@ def is_worth_planning(graph: MeasuredGraph) -> bool:
 
 
 def decide(facts: Facts) -> Decision:
-    """Return how the next commands run, or, if there is a stream, what becomes of that."""
-    if facts.stream is not None:
-        return _waited(facts.stream)
+    """Return how the next commands run."""
     if facts.policy not in ("auto", "in_order"):  # these are eager submission where there is no choice
         return _planned(f"policy {facts.policy} was asked for", lasts=True)
     if facts.need is not None:
@@ -186,22 +164,12 @@ def decide(facts: Facts) -> Decision:
 
 
 def _planned(reason: str, *, lasts: bool = False, is_compared: bool = False, is_trial: bool = False) -> Decision:
-    return Decision(Way.PLANNED, reason, lasts=lasts, is_compared=is_compared, is_trial=is_trial)
+    return Decision(reason, lasts=lasts, is_compared=is_compared, is_trial=is_trial)
 
 
 def _eager(reason: str, device: DeviceIndex, is_settled: bool = False, lasts: bool = False, *more: bool) -> Decision:
     within = inf if lasts else WORTH  # (where nothing is compared, it does not matter)
-    return Decision(Way.EAGER, reason, device, SEVERAL, within, is_settled, lasts, *more)
-
-
-def _waited(stream: Stream) -> Decision:
-    if stream.is_new and not stream.is_learned:
-        return Decision(Way.END, "new commands are timed in streams of their own")
-    if max(stream.commands, stream.transfers) > SEVERAL:
-        return Decision(Way.END, "it has many commands")
-    if stream.arrays > MOST_ARRAYS or stream.nbytes > LIGHT:
-        return Decision(Way.GO_ON, "its batch keeps many arrays")
-    return Decision(Way.STAY, "its batch keeps few arrays")
+    return Decision(reason, device, SEVERAL, within, is_settled, lasts, *more)
 
 
 def _of_one(facts: Facts) -> Decision:

@@ -19,7 +19,7 @@ from manycl.run.recovery.health import examine
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
 from manycl.run.streams.eager_result import EagerResult, launched
-from manycl.run.streams.eager_rule import Decision, Facts, Need, Stream, Way, decide
+from manycl.run.streams.eager_rule import Decision, Need, is_light
 from manycl.run.streams.host_access import HostAccess
 from manycl.run.streams.stream_state import UNKNOWN, CommandBatch, CommandLog, Owner
 from manycl.utilities.interrupts import Uninterrupted
@@ -224,17 +224,14 @@ class EagerStream(HostAccess):
         count = len(self.arrays)
         if count != self._weighed:
             self._weighed = count
-            nbytes = sum([a.buffer.nbytes for a in self.arrays.values()])
-            self._is_light = decide(Facts(stream=Stream(arrays=count, nbytes=nbytes))).way is Way.STAY
+            self._is_light = is_light(count, sum([a.buffer.nbytes for a in self.arrays.values()]))
         return self._is_light and self.is_short and self.has_batch and self.is_young and not self.is_giving
 
     @property
     def _is_usual(self) -> bool:
-        """True if it may go on with another batch when its present one is over."""
-        if self.is_known and self.is_settled:
-            return self.is_young
-        found = Stream(len(self.given), len(self.record.transfers), True, self.devices.is_timed(True))
-        return decide(Facts(stream=found)).way is not Way.END
+        """True if it may go on with another batch when its present one is over. (New commands are timed in streams of
+        their own, unless their times are learned from in any case.)"""
+        return self.is_young and ((self.is_known and self.is_settled) or self.devices.is_timed(True))
 
     def look(self, wanted: Place | None = None) -> EagerResult | None:
         """Wait for all that was given, and go on from here. Return the batch that is over, as a run. ``wanted``: what

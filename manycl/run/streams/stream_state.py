@@ -21,7 +21,7 @@ from manycl.region import Box, union
 from manycl.run.commands.flow_control import AHEAD, PART, FlowControl
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.executor.record import Transferred
-from manycl.run.executor.run_state import RunState, wait_for
+from manycl.run.executor.run_state import RunState, may_have_begun, wait_for
 from manycl.run.executor.waits import LONGEST, SPIN, polled, wait_beside
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
@@ -342,16 +342,6 @@ class Residency(InFlight):
             directory.parted(key, parts)
         for key, event in self._asked:
             had = key in directory.parts or directory.valid.get(key, 0) & HOST_BIT
-            if had and self._may_have_begun(event):  # what the host had may be overwritten
+            if had and may_have_begun(self._lanes.driver, event):  # what the host had may be overwritten
                 directory.parts.pop(key, None)
                 directory.valid[key] = self._bit
-
-    def _may_have_begun(self, event: Event) -> bool:
-        """Return whether a copy may have begun, after a failure."""
-        try:
-            self._lanes.driver.done(event)
-        except DeviceLost as lost:
-            return lost.has_begun
-        except DriverError:
-            return True
-        return True

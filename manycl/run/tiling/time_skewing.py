@@ -131,14 +131,11 @@ class Boundary:
             cut = min(cut, line.until(self._written.get(key, inf), groups))
         for key, line in shape.writes.items():
             cut = min(cut, line.until(min(self._written.get(key, inf), self._read.get(key, inf)), groups))
-        self._note(shape, cut)
+        self.begin(shape, cut)
         return cut
 
     def begin(self, shape: Outline, cut: int) -> None:
-        """Add the tile's first launch."""
-        self._note(shape, cut)
-
-    def _note(self, shape: Outline, cut: int) -> None:
+        """Add a launch, of which so many groups come before the boundary, as of the tile's first one."""
         self.cuts.append(cut)
         for lines, later in ((shape.reads, self._read), (shape.writes, self._written)):
             for key, line in lines.items():

@@ -269,7 +269,7 @@ def test_several_versions_of_a_kernel_take_views(session: Any) -> None:
 @pytest.mark.parametrize("level", ["4", "5"])
 @pytest.mark.parametrize("policy", ["auto", "eager"])
 def test_views_while_all_is_looked_at(monkeypatch: pytest.MonkeyPatch, level: str, policy: str) -> None:
-    """Scripts are judged, and buffers have red zones: a view's part lies between those of its buffer."""
+    """Invariants are checked, and buffers have red zones: a view's part lies between those of its buffer."""
     monkeypatch.setenv("MANYCL_DEBUG", level)
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setenv("MANYCL_BOUNDS", "off")

@@ -18,9 +18,9 @@ from manycl.graph.graph import Graph, HostTask
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import find, names
 from manycl.plan.verification.verify import verify as verify_plan
-from manycl.run.commands.verify_commands import verify_script
 from tests.api.arrays.view_cases import MEMORIES, PROGRAM, N, Numbers, session_with
 from tests.graph.graph_judge import verify as verify_graph
+from tests.run.commands.verify_commands import verify_script
 
 GROUP = 4
 

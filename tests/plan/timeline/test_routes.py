@@ -22,12 +22,12 @@ from manycl.plan.verification.verify import verify
 from manycl.run.commands.backend import Copy
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.commands.verify_commands import CommandGraphError, verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
 from manycl.run.simulation.foresee import foresee
 from manycl.run.simulation.simulate import simulate
 from tests.plan.plan_cases import estimated, launch
+from tests.run.commands.verify_commands import CommandGraphError, verify_script
 
 NBYTES = 50_000_000
 KERNEL = 1e-3

@@ -20,13 +20,13 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
 from manycl.plan.problem import Problem
-from manycl.run.commands.verify_commands import verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from tests.graph.graph_judge import verify as verify_graph
 from tests.run.chaos.chaos import ChaosBackend
 from tests.run.chaos.chaos_values import left_by, touched
 from tests.run.chaos.transitions import validated
+from tests.run.commands.verify_commands import verify_script
 
 __all__ = ["validated"]  # a fixture of the module
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from manycl.run.commands.command_graph import CommandGraph
-from manycl.run.commands.verify_commands import verify_script
 from manycl.run.engine import engine, setup
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Playback
 from manycl.run.stealing.player import MovingPlayer
+from tests.run.commands.verify_commands import verify_script
 
 TOLD = 40  # transitions, the last ones
 

@@ -28,7 +28,6 @@ from manycl.run.commands.backend import (
 )
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.commands.verify_commands import verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.playback import Playback
 from manycl.run.executor.record import RunRecord, Transferred
@@ -36,6 +35,7 @@ from manycl.run.lowering.steps import Lowered
 from manycl.run.simulation.simulator import SimBackend
 from tests.run.chaos.chaos_parts import download, is_download, is_upload, upload
 from tests.run.chaos.test_state import Unit, launch, machine
+from tests.run.commands.verify_commands import verify_script
 
 WHERE = machine([1, 2])
 

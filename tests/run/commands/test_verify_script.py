@@ -19,12 +19,12 @@ from manycl.run.commands.backend import Copy, HostCall, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.commands.verify_commands import CommandGraphError, verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
 from tests.run.chaos.test_divided_chaos import graphs, plans
 from tests.run.chaos.test_state import Unit, machines
 from tests.run.commands.test_script import WHERE, defined, handed_on, script_of
+from tests.run.commands.verify_commands import CommandGraphError, verify_script
 
 
 def small() -> CommandGraph:

@@ -19,12 +19,12 @@ from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
-from manycl.run.commands.verify_commands import verify_script
 from manycl.run.graph_cache import graph_cache
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.graph_cache import GraphCache
 from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.utilities.kept import FEW
+from tests.run.commands.verify_commands import verify_script
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, Numbers, loop
 
 

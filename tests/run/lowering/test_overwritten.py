@@ -24,12 +24,12 @@ from manycl.plan.problem import Problem
 from manycl.region import Region
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.commands.verify_commands import verify_script
 from manycl.run.engine import engine
 from manycl.run.lowering import overwritten
 from manycl.run.lowering.overwritten import brought_to_be_overwritten
 from manycl.run.lowering.steps import RANGE, Lowered, Step
 from tests.run.chaos.test_state import Unit, launch, machine
+from tests.run.commands.verify_commands import verify_script
 
 COUNT = 1 << 14  # ints: as few as are worth looking
 PROGRAM = mc.Program("""

@@ -20,11 +20,11 @@ from manycl.run.commands.backend import ASIDE, Copy, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.commands.verify_commands import verify_script
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import KEEPING, Checkpoints, keeping
 from tests.run.chaos.chaos_parts import is_download, is_upload
 from tests.run.chaos.test_divided_chaos import launch
+from tests.run.commands.verify_commands import verify_script
 
 BANDWIDTH = 1e9
 NBYTES = 1 << 20

@@ -16,13 +16,13 @@ import manycl as mc
 from manycl.errors import ManyclError, ResultError
 from manycl.graph.graph import BufferKey
 from manycl.run.commands.command_graph import CommandGraph
-from manycl.run.commands.verify_commands import verify_script
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.engine import again
 from manycl.run.session.session import Session
 from manycl.run.simulation.foresee import StepEstimates
 from manycl.run.simulation.simulator import SimBackend
 from manycl.run.streams.eager_result import EagerResult
+from tests.run.commands.verify_commands import verify_script
 from tests.run.streams.chaos_driver import Chaos
 
 LENGTHS = (4, 16, 64)

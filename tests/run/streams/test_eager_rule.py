@@ -38,9 +38,8 @@ from manycl.run.streams.eager_rule import (
     Facts,
     MeasuredGraph,
     Need,
-    Stream,
-    Way,
     decide,
+    is_light,
 )
 from manycl.trace import Trace
 from manycl.utilities.kept import ENOUGH
@@ -146,7 +145,7 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
 def test_facts_decide(name: str) -> None:
     facts, device = TABLE[name]
     decision = decide(facts)
-    assert (decision.device, decision.way) == (device, Way.PLANNED if device is None else Way.EAGER), decision
+    assert decision.device == device, decision
     within = inf if decision.lasts else WORTH
     assert (decision.until, decision.within) == ((0, 0.0) if device is None else (SEVERAL, within))
     assert not decision.is_trial
@@ -155,7 +154,7 @@ def test_facts_decide(name: str) -> None:
 @pytest.mark.parametrize("need", Need)
 def test_what_only_plans_can_do_is_planned_and_says_why(need: Need) -> None:
     for facts in (Facts(), graph(SHORT), UNKNOWN._replace(gpu=ZERO)):
-        assert decide(facts._replace(need=need)) == Decision(Way.PLANNED, need.value)
+        assert decide(facts._replace(need=need)) == Decision(need.value)
 
 
 NAMES = st.sampled_from(["auto", "in_order", "heft", "eager", "balance", "file.py:Mine", "Plan (an object)"])
@@ -200,7 +199,6 @@ ALL_FACTS = st.builds(
 def test_whatever_is_known_a_decision_can_be_obeyed(facts: Facts) -> None:
     decision = decide(facts)
     assert decision == decide(facts)
-    assert (decision.way is Way.EAGER) == (decision.device is not None)
     assert decision.reason
     assert "\n" not in decision.reason
     if decision.device is not None:  # no policy that was named is replaced by another one
@@ -249,23 +247,10 @@ def test_what_repeats_and_is_short_is_not_examined_each_time(changed: dict[str, 
     assert decide(graph(**known)).is_settled is settled  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("stream", "way"),
-    [
-        (Stream(), Way.STAY),
-        (Stream(SEVERAL, SEVERAL, arrays=MOST_ARRAYS, nbytes=LIGHT), Way.STAY),
-        (Stream(SEVERAL + 1), Way.END),
-        (Stream(transfers=SEVERAL + 1), Way.END),
-        (Stream(arrays=MOST_ARRAYS + 1), Way.GO_ON),
-        (Stream(nbytes=LIGHT + 1), Way.GO_ON),
-        (Stream(is_new=True, is_learned=True), Way.STAY),
-        (Stream(SEVERAL + 1, is_new=True, is_learned=True), Way.END),
-        (Stream(is_new=True), Way.END),
-    ],
-)
-def test_streams_end_some_time(stream: Stream, way: Way) -> None:
-    decision = decide(Facts(stream=stream))
-    assert (decision.way, decision.device) == (way, None)
+def test_streams_end_some_time() -> None:
+    assert is_light(MOST_ARRAYS, LIGHT)
+    assert not is_light(MOST_ARRAYS + 1, 0)
+    assert not is_light(0, LIGHT + 1)
 
 
 ELSEWHERE = {

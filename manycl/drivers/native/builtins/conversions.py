@@ -5,22 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from manycl.drivers.native.builtins.types import SCALARS, WIDTHS, Scalar, named, spread
+from manycl.drivers.native.builtins.types import SCALARS, Scalar, named, spread
 
 _CONVERT = re.compile(r"convert_([a-z]+?)(2|3|4|8|16)?(_sat)?(_rte|_rtz|_rtp|_rtn)?")
 _AS = re.compile(r"as_([a-z]+?)(2|3|4|8|16)?")
 _ROUNDED = {"": "x", "_rtz": "x", "_rte": "__builtin_rint{f}(x)", "_rtp": "__builtin_ceil{f}(x)"}
 _ROUNDED["_rtn"] = "__builtin_floor{f}(x)"
-MODES = ("", "_rte", "_rtz", "_rtp", "_rtn")
-
-
-def names() -> list[str]:
-    kinds = [named(scalar, width) for scalar in SCALARS for width in (1, *WIDTHS)]
-    found = [f"as_{kind}" for kind in kinds]
-    for kind in kinds:
-        real = SCALARS[kind.rstrip("0123456789")].real
-        found += [f"convert_{kind}{sat}{mode}" for sat in ("",) + ("_sat",) * (not real) for mode in MODES]
-    return found
 
 
 def source(name: str, widths: Sequence[int]) -> str | None:

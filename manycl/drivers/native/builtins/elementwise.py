@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from manycl.drivers.native.builtins.mathematical import MATHEMATICAL
 from manycl.drivers.native.builtins.rows import Row
-from manycl.drivers.native.builtins.types import INTEGERS, SCALARS, Scalar, named, spread
+from manycl.drivers.native.builtins.types import INTEGERS, SCALARS, Scalar, named, numbered, spread
 
 _WIDER = {8: "int", 16: "int", 32: "long", 64: "__int128"}
 
@@ -19,10 +19,6 @@ def _each(body: str, types: tuple[Scalar, ...] = INTEGERS) -> dict[str, str]:
     """``$W``: a type in which all products fit, of the same sign."""
     wider = {s.name: ("" if s.signed else "unsigned ") + _WIDER[s.bits] for s in types}
     return {s.name: body.replace("$W", wider[s.name]) for s in types}
-
-
-def _by_sign(signed: str, unsigned: str) -> dict[str, str]:
-    return {s.name: signed if s.signed else unsigned for s in INTEGERS}
 
 
 def _bits() -> list[Row]:
@@ -57,7 +53,7 @@ def _made() -> list[Row]:
     less = "x > y ? ($U)(($U)x - ($U)y) : ($U)(($U)y - ($U)x)"
     turn = "($T)((($U)x << (($U)y & ($B - 1))) | (($U)x >> ((($U)0 - ($U)y) & ($B - 1))))"
     rows = [
-        Row("abs", "U", one, _by_sign("($U)(x < 0 ? ($U)0 - ($U)x : ($U)x)", "x")),
+        Row("abs", "U", one, {s.name: "($U)(x < 0 ? ($U)0 - ($U)x : ($U)x)" if s.signed else "x" for s in INTEGERS}),
         Row("abs_diff", "U", two, _each(less)),
         Row("add_sat", "T", two, _each("__builtin_elementwise_add_sat(x, y)")),
         Row("sub_sat", "T", two, _each("__builtin_elementwise_sub_sat(x, y)")),
@@ -101,10 +97,6 @@ def _rows() -> dict[str, list[Row]]:
     return known
 
 
-def names() -> list[str]:
-    return sorted(_rows())
-
-
 def source(name: str, widths: Sequence[int]) -> str | None:
     """All overloads of a function, for scalars and for vectors of these widths."""
     rows = _rows().get(name)
@@ -144,10 +136,8 @@ def _of_vectors(row: Row, result: _ParameterKind, given: list[_ParameterKind], w
         return f"{head} {{ return {spread(result.scalar, width, call)}; }}"
     (kind, put), *_ = pointers
     values = ", ".join(f"&{put}_[@]" if name == put else f"{name}.s@" for name in names)
-    calls = spread(result.scalar, width, f"{row.name}({values})")
-    stored = spread(kind.scalar, width, f"{put}_[@]")
-    for lane, number in zip("abcdef", range(10, 16), strict=True):  # of arrays, not of vectors
-        calls, stored = calls.replace(f"[{lane}]", f"[{number}]"), stored.replace(f"[{lane}]", f"[{number}]")
+    calls = numbered(spread(result.scalar, width, f"{row.name}({values})"))
+    stored = numbered(spread(kind.scalar, width, f"{put}_[@]"))
     shape = named(result.scalar, width)
     return f"{head} {{ {kind.scalar} {put}_[{width}]; {shape} r_ = {calls}; *{put} = {stored}; return r_; }}"
 

@@ -26,7 +26,7 @@ _EXACT_OF_TWO = {
     "maxmag": "$T a = __builtin_fabs{f}(x), b = __builtin_fabs{f}(y); return a > b ? x : b > a ? y : fmax(x, y);",
     "minmag": "$T a = __builtin_fabs{f}(x), b = __builtin_fabs{f}(y); return a < b ? x : b < a ? y : fmin(x, y);",
 }  # fmt: skip
-_OTHER_DOUBLES = (
+_OWN_DOUBLES = (
     "exp",
     "exp2",
     "exp10",
@@ -43,6 +43,10 @@ _OTHER_DOUBLES = (
     "atan2pi",
     "powr",
     "nextafter",
+    "ilogb",
+    "ldexp",
+    "pown",
+    "rootn",
 )
 _HALF_AND_NATIVE = ["cos", "exp", "exp2", "exp10", "log", "log2", "log10", "rsqrt", "sin", "sqrt", "tan"]
 _STEPS = "$T t = (z - x) / (y - x); t = t < 0 ? 0 : t > 1 ? 1 : t; return t * t * (3 - 2 * t);"
@@ -52,16 +56,9 @@ def _both(body: str) -> dict[str, str]:
     return {"float": body.format(f="f", t="f"), "double": body.format(f="", t="d")}
 
 
-def _double(name: str, given: str) -> str:
-    return f"manycl_{name}_d({given})" if name in _OTHER_DOUBLES else f"__builtin_{name}({given})"
-
-
 def _core(name: str, given: str) -> dict[str, str]:
-    return {"float": f"manycl_{name}_f({given})", "double": _double(name, given)}
-
-
-def _own(name: str, given: str) -> dict[str, str]:
-    return {"float": f"manycl_{name}_f({given})", "double": f"manycl_{name}_d({given})"}
+    double = f"manycl_{name}_d" if name in _OWN_DOUBLES else f"__builtin_{name}"
+    return {"float": f"manycl_{name}_f({given})", "double": f"{double}({given})"}
 
 
 def _made() -> list[Row]:
@@ -74,10 +71,8 @@ def _made() -> list[Row]:
     rows += [
         Row("fma", "T", three, fused),
         Row("mad", "T", three, {"float": "MANYCL_MADF(x, y, z)", "double": "MANYCL_MAD(x, y, z)"}),
-        Row("ilogb", "I", ("T",), _own("ilogb", "x")),
-        Row("ldexp", "T", ("T", "I"), _own("ldexp", "x, y")),
-        Row("pown", "T", ("T", "I"), _own("pown", "x, y")),
-        Row("rootn", "T", ("T", "I"), _own("rootn", "x, y")),
+        Row("ilogb", "I", ("T",), _core("ilogb", "x")),
+        *(Row(name, "T", ("T", "I"), _core(name, "x, y")) for name in ("ldexp", "pown", "rootn")),
         Row("nan", "float", ("uint",), {"float": "MANYCL_FLOAT(0x7fc00000u | x)"}),
         Row("nan", "double", ("ulong",), {"double": "MANYCL_DOUBLE(0x7ff8000000000000UL | x)"}),
         Row(
@@ -121,9 +116,8 @@ def _common() -> list[Row]:
     shared = {
         "clamp": ("T", "t", "t"), "mix": ("T", "T", "t"), "step": ("t", "T"), "smoothstep": ("t", "t", "T"),
         "fmax": ("T", "t"), "fmin": ("T", "t"), "max": ("T", "t"), "min": ("T", "t"),
-        "ldexp": ("T", "i"), "pown": ("T", "i"), "rootn": ("T", "i"),
+        "ldexp": ("T", "i"),  # (OpenCL C has pown and rootn for vectors of integers only)
     }  # fmt: skip
-    del shared["pown"], shared["rootn"]  # OpenCL C has these for vectors of integers only
     return rows + [Row(name, "T", given, _both(""), only_vectors=True) for name, given in shared.items()]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from manycl.drivers.native.builtins.types import LANES, SCALARS, WIDTHS, named, spread
+from manycl.drivers.native.builtins.types import LANES, SCALARS, named, numbered, spread
 
 _VLOAD = re.compile(r"vload(2|3|4|8|16)")
 _VSTORE = re.compile(r"vstore(2|3|4|8|16)")
@@ -17,21 +17,6 @@ _ATOMIC = re.compile(r"(manycl_unlocked_)?atom(?:ic)?_(add|sub|xchg|inc|dec|cmpx
 _SPACES = ("", "__constant ")
 _WAYS = {"": 0, "_rte": 0, "_rtz": 1, "_rtp": 2, "_rtn": 3}
 _COUNTED = ("int", "uint", "long", "ulong")
-
-
-def names() -> list[str]:
-    operations = ["add", "sub", "xchg", "inc", "dec", "cmpxchg", "min", "max", "and", "or", "xor"]
-    found = [f"{prefix}_{name}" for prefix in ("atomic", "atom") for name in operations]
-    for width in WIDTHS:
-        found += [f"vload{width}", f"vstore{width}", f"vloada_half{width}", f"vload_half{width}"]
-        found += [f"vstore{a}_half{width}{way}" for a in ("", "a") for way in _WAYS]
-    return [
-        *found,
-        "vload_half",
-        "vloada_half",
-        *(f"vstore{a}_half{way}" for a in ("", "a") for way in _WAYS),
-        *(n for n in _TEXTS if not n.startswith("manycl")),
-    ]
 
 
 def source(name: str, widths: Sequence[int]) -> str | None:
@@ -51,13 +36,7 @@ def source(name: str, widths: Sequence[int]) -> str | None:
     match = _ATOMIC.fullmatch(name)
     if match is None:
         return None
-    return "\n".join(_unlocked(name, match[2]) if match[1] else _atomic(name, match[2]))
-
-
-def _numbered(text: str) -> str:
-    for lane, number in zip("abcdef", range(10, 16), strict=True):
-        text = text.replace(f"[{lane}]", f"[{number}]")
-    return text
+    return "\n".join(_atomic(name, match[2], is_locked=not match[1]))
 
 
 def _vload(name: str, match: re.Match[str]) -> list[str]:
@@ -65,7 +44,7 @@ def _vload(name: str, match: re.Match[str]) -> list[str]:
     width = int(match[1])
     return [
         f"BUILTIN {named(kind, width)} {name}(size_t i, const {space}{kind} *p)"
-        f" {{ p += i * {width}; return {_numbered(spread(kind, width, 'p[@]'))}; }}"
+        f" {{ p += i * {width}; return {numbered(spread(kind, width, 'p[@]'))}; }}"
         for kind in SCALARS
         for space in _SPACES
     ]
@@ -73,7 +52,7 @@ def _vload(name: str, match: re.Match[str]) -> list[str]:
 
 def _vstore(name: str, match: re.Match[str]) -> list[str]:
     width = int(match[1])
-    stores = _numbered("".join(f" p[{lane}] = x.s{lane};" for lane in LANES[:width]))
+    stores = numbered("".join(f" p[{lane}] = x.s{lane};" for lane in LANES[:width]))
     return [
         f"BUILTIN void {name}({named(kind, width)} x, size_t i, {kind} *p) {{ p += i * {width};{stores} }}"
         for kind in SCALARS
@@ -86,7 +65,7 @@ def _step(aligned: str, width: int) -> int:
 
 def _vload_half(name: str, match: re.Match[str]) -> list[str]:
     width = int(match[2] or 1)
-    value = "manycl_from_half(h[0])" if width == 1 else _numbered(spread("float", width, "manycl_from_half(h[@])"))
+    value = "manycl_from_half(h[0])" if width == 1 else numbered(spread("float", width, "manycl_from_half(h[@])"))
     return [
         f"BUILTIN {named('float', width)} {name}(size_t i, const {space}half *p)"
         f" {{ const {space}ushort *h = (const {space}ushort *)p + i * {_step(match[1], width)}; return {value}; }}"
@@ -105,96 +84,66 @@ def _vstore_half(name: str, match: re.Match[str]) -> list[str]:
     ]
 
 
-def _atomic(name: str, operation: str) -> list[str]:
-    """Relaxed, as OpenCL C 1.x has them."""
-    order = "__ATOMIC_RELAXED"
+def _atomic(name: str, operation: str, is_locked: bool) -> list[str]:
+    """Relaxed, as OpenCL C 1.x has them, or not locked: what they do for memory that no other thread uses."""
+    given, call, value = _OPERATIONS[operation]
     parts = []
     for kind in _COUNTED:
-        head = f"BUILTIN {kind} {name}(volatile {kind} *p"
-        if operation in ("inc", "dec"):
-            parts.append(
-                f"{head}) {{ return __atomic_fetch_{'add' if operation == 'inc' else 'sub'}(p, ({kind})1, {order}); }}"
-            )
-        elif operation == "cmpxchg":
-            change = f"__atomic_compare_exchange_n(p, &x, y, 0, {order}, {order})"
-            parts.append(f"{head}, {kind} x, {kind} y) {{ {change}; return x; }}")
-        else:
-            call = "exchange_n" if operation == "xchg" else f"fetch_{operation}"
-            parts.append(f"{head}, {kind} x) {{ return __atomic_{call}(p, x, {order}); }}")
+        body = f"{{kind}} *q = ({{kind}} *)p; const {{kind}} old = *q; *q = {value}; return old;"
+        if is_locked:
+            body = f"return __atomic_{call}, __ATOMIC_RELAXED);"
+        if is_locked and operation == "cmpxchg":
+            body = f"__atomic_{call}, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED); return x;"
+        text = f"BUILTIN {{kind}} {name}(volatile {{kind}} *p{given}) {{{{ {body} }}}}"
+        parts.append(text.format(kind=kind, number="ulong" if kind.endswith("long") else "uint"))
     if operation == "xchg":
-        body = f"return MANYCL_FLOAT(__atomic_exchange_n((volatile uint *)p, MANYCL_BITSF(x), {order}));"
+        body = "float *q = (float *)p; const float old = *q; *q = x; return old;"
+        if is_locked:
+            changed = "__atomic_exchange_n((volatile uint *)p, MANYCL_BITSF(x), __ATOMIC_RELAXED)"
+            body = f"return MANYCL_FLOAT({changed});"
         parts.append(f"BUILTIN float {name}(volatile float *p, float x) {{ {body} }}")
     return parts
 
 
-def _unlocked(name: str, operation: str) -> list[str]:
-    """What an atomic operation does, for memory that no other thread uses."""
-    parts = []
-    for kind in _COUNTED:
-        number = "ulong" if kind.endswith("long") else "uint"  # sums of these wrap around
-        value = {
-            "add": f"({kind})(({number})old + ({number})x)",
-            "sub": f"({kind})(({number})old - ({number})x)",
-            "inc": f"({kind})(({number})old + 1)",
-            "dec": f"({kind})(({number})old - 1)",
-            "xchg": "x",
-            "cmpxchg": "old == x ? y : old",
-            "min": "x < old ? x : old",
-            "max": "x > old ? x : old",
-            "and": "old & x",
-            "or": "old | x",
-            "xor": "old ^ x",
-        }[operation]
-        given = {"inc": "", "dec": "", "cmpxchg": f", {kind} x, {kind} y"}.get(operation, f", {kind} x")
-        head = f"BUILTIN {kind} {name}(volatile {kind} *p{given})"
-        parts.append(f"{head} {{ {kind} *q = ({kind} *)p; const {kind} old = *q; *q = {value}; return old; }}")
-    if operation == "xchg":
-        head = f"BUILTIN float {name}(volatile float *p, float x)"
-        parts.append(f"{head} {{ float *q = (float *)p; const float old = *q; *q = x; return old; }}")
-    return parts
+_OPERATIONS = {
+    "add": (", {kind} x", "fetch_add(p, x", "({kind})(({number})old + ({number})x)"),  # (wraps around)
+    "sub": (", {kind} x", "fetch_sub(p, x", "({kind})(({number})old - ({number})x)"),
+    "inc": ("", "fetch_add(p, ({kind})1", "({kind})(({number})old + 1)"),
+    "dec": ("", "fetch_sub(p, ({kind})1", "({kind})(({number})old - 1)"),
+    "xchg": (", {kind} x", "exchange_n(p, x", "x"),
+    "cmpxchg": (", {kind} x, {kind} y", "compare_exchange_n(p, &x, y", "old == x ? y : old"),
+    "min": (", {kind} x", "fetch_min(p, x", "x < old ? x : old"),
+    "max": (", {kind} x", "fetch_max(p, x", "x > old ? x : old"),
+    "and": (", {kind} x", "fetch_and(p, x", "old & x"),
+    "or": (", {kind} x", "fetch_or(p, x", "old | x"),
+    "xor": (", {kind} x", "fetch_xor(p, x", "old ^ x"),
+}
+"""Of each atomic operation what it is given, its call, and the value without one."""
 
 
 def _generic_atomics() -> dict[str, str]:
     """Those of OpenCL C 2.0 and later, for all atomic types: macros, with an order and a scope where none is said."""
-    call, order, scope = "__opencl_atomic_", "__ATOMIC_SEQ_CST", "__OPENCL_MEMORY_SCOPE_DEVICE"
+    call, scope = "__opencl_atomic_", "__OPENCL_MEMORY_SCOPE_DEVICE"
+    of_one = ("store", "exchange", *(f"fetch_{n}" for n in ("add", "sub", "or", "xor", "and", "min", "max")))
+    bodies = {name: ("p, x", f"{call}{name}(p, x, {{order}}, {{scope}})") for name in of_one} | {
+        "load": ("p", f"{call}load(p, {{order}}, {{scope}})"),
+        "flag_test_and_set": ("p", f"({call}exchange(p, 1, {{order}}, {{scope}}) != 0)"),
+        "flag_clear": ("p", f"{call}store(p, 0, {{order}}, {{scope}})"),
+    }
+    for name in ("compare_exchange_strong", "compare_exchange_weak"):
+        bodies[name] = "p, e, x", f"{call}{name}(p, e, x, {{order}}, {{bad}}, {{scope}})"
     texts = {"atomic_init": f"#define atomic_init(p, x) {call}init(p, x)"}
-    of_one = {"store": "store", "exchange": "exchange"} | {f"fetch_{n}": f"fetch_{n}" for n in _FETCHED}
-    for name, made in of_one.items():
-        texts[f"atomic_{name}"] = f"#define atomic_{name}(p, x) {call}{made}(p, x, {order}, {scope})"
+    for name, (given, body) in bodies.items():
+        usual = body.format(order="__ATOMIC_SEQ_CST", bad="__ATOMIC_SEQ_CST", scope=scope)
+        texts[f"atomic_{name}"] = f"#define atomic_{name}({given}) {usual}"
+        said = f"{given}, order, bad" if "{bad}" in body else f"{given}, order"
         texts[f"atomic_{name}_explicit"] = (
-            f"#define atomic_{name}_explicit(p, x, ...) manycl_{name}_(p, x, __VA_ARGS__, {scope}, 0)\n"
-            f"#define manycl_{name}_(p, x, order, scope, ...) {call}{made}(p, x, order, scope)"
+            f"#define atomic_{name}_explicit({given}, ...) manycl_{name}_({given}, __VA_ARGS__, {scope}, 0)\n"
+            f"#define manycl_{name}_({said}, scope, ...) {body.format(order='order', bad='bad', scope='scope')}"
         )
-    texts["atomic_load"] = f"#define atomic_load(p) {call}load(p, {order}, {scope})"
-    texts["atomic_load_explicit"] = (
-        f"#define atomic_load_explicit(p, ...) manycl_load_(p, __VA_ARGS__, {scope}, 0)\n"
-        f"#define manycl_load_(p, order, scope, ...) {call}load(p, order, scope)"
-    )
-    for strength in ("strong", "weak"):
-        name = f"compare_exchange_{strength}"
-        texts[f"atomic_{name}"] = f"#define atomic_{name}(p, e, x) {call}{name}(p, e, x, {order}, {order}, {scope})"
-        texts[f"atomic_{name}_explicit"] = (
-            f"#define atomic_{name}_explicit(p, e, x, good, ...)"
-            f" manycl_{name}_(p, e, x, good, __VA_ARGS__, {scope}, 0)\n"
-            f"#define manycl_{name}_(p, e, x, good, bad, scope, ...) {call}{name}(p, e, x, good, bad, scope)"
-        )
-    flag = "(__opencl_atomic_exchange(p, 1, order, scope) != 0)"
-    texts["atomic_flag_test_and_set"] = "#define atomic_flag_test_and_set(p) " + flag.replace("order", order).replace(
-        "scope", scope
-    )
-    texts["atomic_flag_test_and_set_explicit"] = (
-        f"#define atomic_flag_test_and_set_explicit(p, ...) manycl_flag_set_(p, __VA_ARGS__, {scope}, 0)\n"
-        f"#define manycl_flag_set_(p, order, scope, ...) {flag}"
-    )
-    texts["atomic_flag_clear"] = f"#define atomic_flag_clear(p) {call}store(p, 0, {order}, {scope})"
-    texts["atomic_flag_clear_explicit"] = (
-        f"#define atomic_flag_clear_explicit(p, ...) manycl_flag_clear_(p, __VA_ARGS__, {scope}, 0)\n"
-        f"#define manycl_flag_clear_(p, order, scope, ...) {call}store(p, 0, order, scope)"
-    )
     return texts
 
 
-_FETCHED = ("add", "sub", "or", "xor", "and", "min", "max")
 _FENCE = "__atomic_thread_fence(__ATOMIC_ACQ_REL);"
 _TEXTS = _generic_atomics() | {
     "mem_fence": f"BUILTIN void mem_fence(uint flags) {{ {_FENCE} }}",

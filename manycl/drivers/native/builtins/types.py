@@ -51,3 +51,10 @@ def named(scalar: str, width: int) -> str:
 def spread(kind: str, width: int, one: str) -> str:
     """A vector of what ``one`` says of each element, with ``@`` for its number: ``x.s@`` is ``x.s0``, ``x.s1``, ..."""
     return f"({named(kind, width)})({', '.join(one.replace('@', lane) for lane in LANES[:width])})"
+
+
+def numbered(text: str) -> str:
+    """A text of elements of arrays, not of vectors: ``[a]`` is ``[10]`` there."""
+    for lane, number in zip("abcdef", range(10, 16), strict=True):
+        text = text.replace(f"[{lane}]", f"[{number}]")
+    return text

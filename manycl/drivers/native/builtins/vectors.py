@@ -3,21 +3,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from manycl.drivers.native.builtins.types import INTEGERS, LANES, REALS, SCALARS, Scalar, named, spread
+from manycl.drivers.native.builtins.types import INTEGERS, LANES, REALS, SCALARS, WIDTHS, Scalar, named, spread
 
 _SIGNED = tuple(s for s in INTEGERS if s.signed)
+_FLOAT = REALS[:1]
 
 
-def names() -> list[str]:
-    return sorted(_FUNCTIONS)
+class _Function(NamedTuple):
+    """A function of vectors: of elements of these types, and of 1 and ``widths`` of these (2 to 16) elements. It
+    results in one element (or ``result``), or in a ``whole`` vector. ``body`` says in what, by type and width."""
+
+    scalars: Sequence[Scalar]
+    widths: Sequence[int]
+    given: str
+    body: Callable[[Scalar, int], str]
+    whole: bool = False
+    result: str = ""
+
+    def overloads(self, name: str, widths: Sequence[int]) -> Iterator[str]:
+        for s in self.scalars:
+            for width in [w for w in (1, *widths) if w in self.widths]:
+                kind = named(s.name, width)
+                listed = ", ".join(f"{kind} {parameter}" for parameter in self.given)
+                result = kind if self.whole else self.result or s.name
+                yield f"BUILTIN {result} {name}({listed}) {{ {self.body(s, width)} }}"
 
 
 def source(name: str, widths: Sequence[int]) -> str | None:
     """All overloads of a function, for scalars and for vectors of these widths."""
-    made = _FUNCTIONS.get(name)
-    return "\n".join(made(name, tuple(widths))) if made else None
+    if name in _CHOOSING:
+        return "\n".join(_CHOOSING[name](name, widths))
+    return "\n".join(_FUNCTIONS[name].overloads(name, widths)) if name in _FUNCTIONS else None
 
 
 def _lane(name: str, width: int, lane: str) -> str:
@@ -35,27 +54,6 @@ def _made(width: int, kind: str, one: str) -> str:
     return spread(kind, width, one.replace("x@", "x.s@").replace("y@", "y.s@"))
 
 
-def _up_to_4(widths: tuple[int, ...]) -> list[int]:
-    return [1, *(w for w in widths if w <= 4)]
-
-
-def _dot(name: str, widths: tuple[int, ...]) -> list[str]:
-    return [
-        f"BUILTIN {one} {name}({kind} x, {kind} y) {{ return {_joined(w, 'x@ * y@', ' + ')}; }}"
-        for one, kind, w in ((s.name, named(s.name, w), w) for s in REALS for w in _up_to_4(widths))
-    ]
-
-
-def _cross(name: str, widths: tuple[int, ...]) -> list[str]:
-    lanes = "x.s1 * y.s2 - x.s2 * y.s1, x.s2 * y.s0 - x.s0 * y.s2, x.s0 * y.s1 - x.s1 * y.s0"
-    parts = []
-    for s in REALS:
-        for w in (w for w in widths if w in (3, 4)):
-            kind, last = named(s.name, w), ", 0" if w == 4 else ""
-            parts.append(f"BUILTIN {kind} {name}({kind} x, {kind} y) {{ return ({kind})({lanes}{last}); }}")
-    return parts
-
-
 def _squares(s: Scalar, width: int) -> str:
     """Statements that make ``q``, the sum of squares of ``x``'s elements times ``k``, which neither overflows nor
     underflows: floats' by way of double."""
@@ -66,71 +64,39 @@ def _squares(s: Scalar, width: int) -> str:
     return f"double m = 0.0; {most} {scale} double q = {_joined(width, '(k * x@) * (k * x@)', ' + ')};"
 
 
-def _length(name: str, widths: tuple[int, ...]) -> list[str]:
-    parts = []
-    for s in REALS:
-        for w in _up_to_4(widths):
-            body = f"{_squares(s, w)} return ({s.name})(__builtin_sqrt(q) / k);"
-            parts.append(f"BUILTIN {s.name} {name}({named(s.name, w)} x) {{ {body} }}")
-    return parts
+def _normalize(s: Scalar, width: int) -> str:
+    f = "f" if s.bits == 32 else ""
+    inf = f"__builtin_inf{f}()"
+    far = _joined(width, f"(__builtin_fabs{f}(x@) == {inf})", " | ")
+    ends = f"__builtin_copysign{f}(__builtin_fabs{f}(x@) == {inf} ? 1.0{f} : 0.0{f}, x@)"
+    nan = _joined(width, "(x@ != x@)", " | ")
+    far_off = "k < 1.0 ? x@ / (r * 0x1.0p598) * 0.25 : "  # of great lengths: small elements times k were nothing
+    unit = _made(width, s.name, f"({s.name})({far_off if s.bits == 64 else ''}(k * x@) / r)")
+    return (
+        f"int n = {nan}; {named(s.name, width)} e = {_made(width, s.name, ends)};"
+        f" x = ({far}) & !n ? e : x; {_squares(s, width)} double r = __builtin_sqrt(q);"
+        f" return r == 0.0 ? x : {unit};"
+    )
 
 
-def _distance(name: str, widths: tuple[int, ...]) -> list[str]:
-    length = name.replace("distance", "length")
-    types = REALS[:1] if name.startswith("fast") else REALS
-    kinds = [(s.name, named(s.name, w)) for s in types for w in _up_to_4(widths)]
-    return [f"BUILTIN {one} {name}({kind} x, {kind} y) {{ return {length}(x - y); }}" for one, kind in kinds]
+def _fast_normalize(_: Scalar, width: int) -> str:
+    q = _joined(width, "x@ * x@", " + ")
+    unit = _made(width, "float", "x@ * r")
+    return f"float q = {q}; float r = q == 0.0f ? 1.0f : 1.0f / __builtin_sqrtf(q); return {unit};"
 
 
-def _normalize(name: str, widths: tuple[int, ...]) -> list[str]:
-    parts = []
-    for s in REALS:
-        f = "f" if s.bits == 32 else ""
-        inf = f"__builtin_inf{f}()"
-        for w in _up_to_4(widths):
-            kind = named(s.name, w)
-            far = _joined(w, f"(__builtin_fabs{f}(x@) == {inf})", " | ")
-            ends = f"__builtin_copysign{f}(__builtin_fabs{f}(x@) == {inf} ? 1.0{f} : 0.0{f}, x@)"
-            nan = _joined(w, "(x@ != x@)", " | ")
-            far_off = (
-                "k < 1.0 ? x@ / (r * 0x1.0p598) * 0.25 : "  # of great lengths: small elements times k were nothing
-            )
-            unit = _made(w, s.name, f"({s.name})({far_off if s.bits == 64 else ''}(k * x@) / r)")
-            parts.append(
-                f"BUILTIN {kind} {name}({kind} x) {{ int n = {nan}; {kind} e = {_made(w, s.name, ends)};"
-                f" x = ({far}) & !n ? e : x; {_squares(s, w)} double r = __builtin_sqrt(q);"
-                f" return r == 0.0 ? x : {unit}; }}"
-            )
-    return parts
+def _cross(s: Scalar, width: int) -> str:
+    lanes = "x.s1 * y.s2 - x.s2 * y.s1, x.s2 * y.s0 - x.s0 * y.s2, x.s0 * y.s1 - x.s1 * y.s0"
+    return f"return ({named(s.name, width)})({lanes}{', 0' if width == 4 else ''});"
 
 
-def _fast_length(name: str, widths: tuple[int, ...]) -> list[str]:
-    kinds = [(w, named("float", w)) for w in _up_to_4(widths)]
-    return [
-        f"BUILTIN float {name}({kind} x) {{ return __builtin_sqrtf({_joined(w, 'x@ * x@', ' + ')}); }}"
-        for w, kind in kinds
-    ]
+def _bitselect(s: Scalar, width: int) -> str:
+    kind, bits = named(s.name, width), named(s.unsigned, width)
+    x, y, z = (f"__builtin_astype({v}, {bits})" for v in "xyz")
+    return f"return __builtin_astype(({bits})(({x} & ~{z}) | ({y} & {z})), {kind});"
 
 
-def _fast_normalize(name: str, widths: tuple[int, ...]) -> list[str]:
-    parts = []
-    for w in _up_to_4(widths):
-        kind = named("float", w)
-        body = f"float q = {_joined(w, 'x@ * x@', ' + ')}; float r = q == 0.0f ? 1.0f : 1.0f / __builtin_sqrtf(q);"
-        parts.append(f"BUILTIN {kind} {name}({kind} x) {{ {body} return {_made(w, 'float', 'x@ * r')}; }}")
-    return parts
-
-
-def _any_all(name: str, widths: tuple[int, ...]) -> list[str]:
-    by = " | " if name == "any" else " & "
-    return [
-        f"BUILTIN int {name}({named(s.name, w)} x) {{ return {_joined(w, '(x@ < 0)', by)}; }}"
-        for s in _SIGNED
-        for w in (1, *widths)
-    ]
-
-
-def _select(name: str, widths: tuple[int, ...]) -> list[str]:
+def _select(name: str, widths: Sequence[int]) -> list[str]:
     parts = []
     for s in SCALARS.values():
         for mask in (s.unsigned.removeprefix("u"), s.unsigned):
@@ -143,18 +109,7 @@ def _select(name: str, widths: tuple[int, ...]) -> list[str]:
     return parts
 
 
-def _bitselect(name: str, widths: tuple[int, ...]) -> list[str]:
-    parts = []
-    for s in SCALARS.values():
-        for w in (1, *widths):
-            kind, bits = named(s.name, w), named(s.unsigned, w)
-            x, y, z = (f"__builtin_astype({v}, {bits})" for v in "xyz")
-            mixed = f"__builtin_astype(({bits})(({x} & ~{z}) | ({y} & {z})), {kind})"
-            parts.append(f"BUILTIN {kind} {name}({kind} x, {kind} y, {kind} z) {{ return {mixed}; }}")
-    return parts
-
-
-def _shuffle(name: str, widths: tuple[int, ...]) -> list[str]:
+def _shuffle(name: str, widths: Sequence[int]) -> list[str]:
     """Of all widths whatever the program's are: masks may be made by functions."""
     even = [w for w in widths if w != 3]
     parts = []
@@ -170,9 +125,22 @@ def _shuffle(name: str, widths: tuple[int, ...]) -> list[str]:
     return parts
 
 
-_FUNCTIONS: dict[str, Callable[[str, tuple[int, ...]], list[str]]] = {
-    "dot": _dot, "cross": _cross, "length": _length, "distance": _distance, "normalize": _normalize,
-    "fast_length": _fast_length, "fast_distance": _distance, "fast_normalize": _fast_normalize,
-    "any": _any_all, "all": _any_all, "select": _select, "bitselect": _bitselect,
-    "shuffle": _shuffle, "shuffle2": _shuffle,
-}  # fmt: skip
+_CHOOSING = {"select": _select, "shuffle": _shuffle, "shuffle2": _shuffle}
+_UP_TO_4, _ALL = (1, 2, 3, 4), (1, *WIDTHS)
+_FUNCTIONS = {
+    "dot": _Function(REALS, _UP_TO_4, "xy", lambda _, w: f"return {_joined(w, 'x@ * y@', ' + ')};"),
+    "cross": _Function(REALS, (3, 4), "xy", _cross, whole=True),
+    "length": _Function(
+        REALS, _UP_TO_4, "x", lambda s, w: f"{_squares(s, w)} return ({s.name})(__builtin_sqrt(q) / k);"
+    ),
+    "distance": _Function(REALS, _UP_TO_4, "xy", lambda *_: "return length(x - y);"),
+    "normalize": _Function(REALS, _UP_TO_4, "x", _normalize, whole=True),
+    "fast_length": _Function(
+        _FLOAT, _UP_TO_4, "x", lambda _, w: f"return __builtin_sqrtf({_joined(w, 'x@ * x@', ' + ')});"
+    ),
+    "fast_distance": _Function(_FLOAT, _UP_TO_4, "xy", lambda *_: "return fast_length(x - y);"),
+    "fast_normalize": _Function(_FLOAT, _UP_TO_4, "x", _fast_normalize, whole=True),
+    "any": _Function(_SIGNED, _ALL, "x", lambda _, w: f"return {_joined(w, '(x@ < 0)', ' | ')};", result="int"),
+    "all": _Function(_SIGNED, _ALL, "x", lambda _, w: f"return {_joined(w, '(x@ < 0)', ' & ')};", result="int"),
+    "bitselect": _Function(tuple(SCALARS.values()), _ALL, "xyz", _bitselect, whole=True),
+}
