@@ -237,9 +237,9 @@ class RecurringGraph(CachedGraph):
 
 
 def _undisturbed(seconds: Collection[float]) -> float:
-    """Return the lower quartile of some runs' seconds, as what else the machine does only makes runs longer; of few
-    runs, the least seconds."""
-    return sorted(seconds)[len(seconds) // 4] if seconds else inf
+    """Return the seconds below which an eighth of some runs lies, as what else the machine does only makes runs longer;
+    of fewer than eight runs, the least."""
+    return sorted(seconds)[len(seconds) // 8] if seconds else inf
 
 
 def _only_device(plan: Plan | None) -> DeviceIndex | None:

@@ -27,7 +27,7 @@ LONG = 1e-2
 TRIALS = 2
 """The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
 RECENT = 16
-"""The number of last runs of each way whose lower quartile is its time: most of them may have been disturbed; our own
+"""The number of last runs of each way whose shortest eighth tells its time: most may have been disturbed; our own
 choice."""
 RETRIED, RARELY = 4, 4096
 """The number of runs of one way after which the other one is tried again (RETRIED), if that is affordable; doubled each
