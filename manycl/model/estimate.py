@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
@@ -54,6 +54,7 @@ class ModelEstimates(Estimates):
         self.is_counted = counted
         self._names = [identity(d) for d in machine.devices]
         self._ranges: dict[tuple[int, int, int], RangeCosts | None] = {}
+        self._densities: dict[Hashable, tuple[float, ...]] = {}  # by node, version, work-group size and groups
 
     def uncounted(self) -> ModelEstimates:
         if self._exact:
@@ -117,7 +118,10 @@ class ModelEstimates(Estimates):
             waves = replace(waves, floor=max(1.0, min(waves.floor, one)))
         trips = trip_count(chosen.program, chosen.kernel)
         along = [d for d, n in enumerate(zip(chosen.global_size, local, strict=True)) if -(-n[0] // n[1]) == of]
-        density = trips.along(task, chosen, local, along[-1], cells_of(of)) if along else ()
+        asked = self._graph.same[node], self.version(node, device), local, of
+        if (density := self._densities.get(asked)) is None:
+            density = trips.along(task, chosen, local, along[-1], cells_of(of)) if along else ()
+            self._densities[asked] = density
         costs = RangeCosts(waves, groups, once / whole, density)
         key, shape, name = kernel_key(chosen), Shape(chosen.global_size, work_of(task, chosen).f), self._names[device]
         here, took = self._history.on(key, name), list[tuple[LaunchRange, float]]()

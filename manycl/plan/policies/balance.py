@@ -130,8 +130,12 @@ class Balance:
         if not problem.splits:
             found.append(("portfolio", _like_portfolio(problem, table)))
         first: list[tuple[Timeline, float]] = []
+        placed = set[tuple[tuple[int, ...], float]]()  # orders and gains: equal ones give the same timeline
         more = how_many(problem, found[0][1].makespan) > 1
         for name, start, gain in _starts(problem, weight, order, more):
+            if (way := (tuple(start), gain)) in placed:
+                continue
+            placed.add(way)
             timeline = split_all(problem, table, start, gain)
             first.append((timeline, gain))
             found.append((name, timeline))
@@ -141,7 +145,10 @@ class Balance:
         last, gain = min(first, key=lambda f: f[0].makespan)
         for turn in range(2, rounds + 1):
             weight = taken(last, len(weight))
-            last = split_all(problem, table, priority_order(problem.graph, priorities(problem, weight)), gain)
+            order = priority_order(problem.graph, priorities(problem, weight))
+            if (tuple(order), gain) in placed:
+                break
+            last = split_all(problem, table, order, gain)
             if last.makespan >= min(p.makespan for _, p in found):
                 break  # ranking again has not helped
             found.append((f"round {turn}", last))

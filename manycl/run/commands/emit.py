@@ -42,8 +42,8 @@ class Emitter(Copies):
         # by where a buffer is valid, where a node of the run wrote it, and where it is to go
         self._ways: dict[tuple[int, int, int], Route] = {}
         # plans have transfers in queues of their own, however small
-        problem = subject.problem
-        self._small = math.inf if problem.in_kernel_queues else 0 if problem.as_planned else SMALL
+        problem, is_beside = subject.problem, subject.problem.as_planned or subject.lowered.is_cut
+        self._small = math.inf if problem.in_kernel_queues else 0 if is_beside else SMALL
         self._ahead = 0
         self._newest: dict[Lane, int] = {}  # by kernel queue, its last node
         self._going: dict[int, Lane] = {}

@@ -24,7 +24,7 @@ RIVAL = 3
 
 class TrialBudget:
     """The seconds that trials of one graph may cost. ``total``: of all its runs so far; ``least``: of the fastest one;
-    ``spent``: by which trials took longer than that, their planning included."""
+    ``spent``: by which trials took longer than that, their planning included, and the slower way tried again."""
 
     def __init__(self) -> None:
         self.total = self.spent = 0.0
@@ -35,7 +35,7 @@ class TrialBudget:
         self.total += seconds + planning
         if is_trial and self.least < inf:
             self.spent += max(seconds - self.least, 0.0)
-        self.spent += planning
+            self.spent += planning
         self.least = min(self.least, seconds)
 
     @property
@@ -111,7 +111,8 @@ class Autotuner:
             if plan is not None:
                 self._best, self._least = plan, seconds
             return
-        self._budget.ran(seconds, is_trial=True, planning=planning)
+        is_free = self.planned < self._free and self._best is None  # (nothing else could have run)
+        self._budget.ran(seconds, is_trial=not is_free, planning=planning)
         self.planned += 1
         self._wait = 2 * self._wait if self.planned > self._free else self._wait
         if plan is None:
@@ -131,7 +132,7 @@ class Autotuner:
             self._runs, self._least = self._runs + 1, min(self._least, seconds)
             return
         self._trial_least, self._trial_runs = min(self._trial_least, seconds), self._trial_runs + 1
-        if seconds > LOSING * self._least or self._trial_runs >= ENOUGH:
+        if self._trial_least > LOSING * self._least or self._trial_runs >= ENOUGH:
             if self._trial_least < self._least:
                 self._best, self._least = self.candidate, self._trial_least
             self.candidate = None

@@ -268,7 +268,7 @@ class GraphCache:
             known.ran_eagerly(run, seconds)
             self._behind = (known, self._session.buffers.reading) if self._session.machine.is_spread else None
             run.known = weakref.ref(known)
-            if self._demanded or not gains_nothing(known.quickest, is_new):
+            if self._demanded or not gains_nothing(known.usual, is_new):
                 self._look(known, seconds, lambda: run.enqueued)
                 known.plan_ahead(run)
         self._follow(known)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from operator import is_, itemgetter
-from statistics import median_low
 from typing import Any
 
 from manycl.graph import bounds
@@ -15,7 +14,7 @@ from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch, ndrange, results_of
 from manycl.graph.signature import Signature, signature
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.plan.plan import ON_HOST, WHOLE, Plan, alone
+from manycl.plan.plan import COMPARED, ON_HOST, WHOLE, Plan, alone
 from manycl.plan.preemptible import is_long
 from manycl.plan.tuning import PLANNING
 from manycl.run.engine.compile_time import without
@@ -77,7 +76,7 @@ class RecurringGraph(CachedGraph):
         """Note the seconds of a run on one device."""
         self._by_device.setdefault(device, deque(maxlen=RECENT)).append(seconds)
         self._alone, self._last_device = self._alone + 1, device
-        self._device = min(self._by_device, key=lambda d: median_low(self._by_device[d]))
+        self._device = min(self._by_device, key=lambda d: _undisturbed(self._by_device[d]))
 
     def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
         super()._begin(given, former)
@@ -142,7 +141,7 @@ class RecurringGraph(CachedGraph):
         found = super().fallback(graph)
         has_versions = any(isinstance(task, Launch) and task.versions for task in graph.nodes)  # a plan chooses these
         if found is None and self._eager and self._device is not None and not has_versions:
-            return Fallback(alone(graph, self._device, self.session.machine), median_low(self._eager))
+            return Fallback(alone(graph, self._device, self.session.machine), self.usual)
         return found
 
     def _follow(self, plan: Plan, graph: Graph, of: Signature) -> Result | None:
@@ -173,13 +172,21 @@ class RecurringGraph(CachedGraph):
             self._plan_seconds = min(self._plan_seconds, seconds, ran)
         if self._anew in (0, ENOUGH) and not self._was_other:  # what is compiled each time is a part of each run
             self._played.append(seconds)
+        self._charge(self._played)
+
+    def _charge(self, runs: Collection[float]) -> None:
+        """Charge the budget with the last run, one of these, if it has tried the slower way again: with what that takes
+        where nothing else disturbs it."""
+        if self._is_trial and runs:
+            self.budget.spent += max(_undisturbed(runs) - self.budget.least, 0.0)
 
     def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
         """Note an eager run."""
-        self.budget.ran(seconds, is_trial=self._is_trial)
+        self.budget.ran(seconds)
         if self._copied and not self.copying:
             self._by_device.pop(run.device, None)
         self._ran_on(run.device, seconds)
+        self._charge(self._by_device[run.device])
         self.runs, self.latest, self._copied = self.runs + 1, seconds, self.copying
         self._given_last = list(map(_task, run.given))
 
@@ -191,7 +198,7 @@ class RecurringGraph(CachedGraph):
 
     def begins_with(self, first: DeviceTask | None) -> bool:
         """Return whether its runs on one device were short, and its first command is a launch like this one."""
-        if not isinstance(first, Launch) or not gains_nothing(self.quickest):
+        if not isinstance(first, Launch) or not gains_nothing(self.usual):
             return False
         own = next(iter(self._given_last or (self.graph.nodes if self.graph is not None else ())), None)
         return isinstance(own, Launch) and own.kernel is first.kernel and ndrange(own) == ndrange(first)
@@ -202,15 +209,16 @@ class RecurringGraph(CachedGraph):
         return len(given) == len(last) and all(map(is_, last, map(_task, given)))
 
     @property
-    def quickest(self) -> float:
-        """Seconds of the fastest of its last runs on one device."""
-        return min(self._eager, default=inf)
+    def usual(self) -> float:
+        """Seconds of its last runs on one device that nothing has disturbed."""
+        return _undisturbed(self._eager)
 
     @property
     def _planning_now(self) -> float:
         """Seconds that planning takes before the next run; infinite while a plan is made in the background."""
-        if self._tuner.plan is not None or self._tuner.ahead is not None:
-            return 0.0
+        tuner = self._tuner
+        if tuner.plan is not None or tuner.ahead is not None or (tuner.planned and tuner.kept is not None):
+            return 0.0  # (the kept plan is followed while the next one is made)
         return inf if self.thinks and self._eager and self._takes_long else self._planning
 
     @property
@@ -226,22 +234,24 @@ class RecurringGraph(CachedGraph):
     @property
     def measured(self) -> MeasuredGraph:
         """The measurements of it that the eager rule asks for."""
+        planned = _undisturbed(self._played)
+        compared = self._answer.details.get(COMPARED, {}) if self._answer is not None else {}
         return MeasuredGraph(
             self.nodes,
             self._device,
             self.stays,
             self.then is not None and self.then() is self,
             self.latest,
-            median_low(self._eager) if self._eager else inf,
-            self.quickest,
+            self.usual,
             self._alone,
-            median_low(self._played) if self._played else self._plan_seconds,
+            min(planned, self._plan_seconds) if len(self._played) < ENOUGH else planned,
             self._several,
             self.is_looked_at,
             self.budget.spare,
             self._planning_now,
             self._since,
             self._retries,
+            compared.get("whole", 0.0),
             self._is_cold,
         )
 
@@ -251,10 +261,12 @@ class RecurringGraph(CachedGraph):
         self._since = self._since + 1 if decision.is_compared else 0
         if decision.is_trial:
             self._since, self._retries = 0, self._retries + 1
-            if decision.device is None:
-                self._played.clear()  # only its present times count
-            else:
-                self._by_device.pop(decision.device, None)
+
+
+def _undisturbed(seconds: Collection[float]) -> float:
+    """Return the seconds below which an eighth of some runs lies, as what else the machine does only makes runs longer;
+    of fewer than eight runs, the least."""
+    return sorted(seconds)[len(seconds) // 8] if seconds else inf
 
 
 def _only_device(plan: Plan | None) -> DeviceIndex | None:

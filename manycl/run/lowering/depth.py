@@ -10,14 +10,18 @@ The devices work on copies of their own of all buffers that the launches write. 
 first launch, and out what the launches have written after the last one. What goes from device to device lies in small
 buffers, which one fills and the other one empties. So no two devices write the same bytes of a buffer, and all of these
 steps are like any others: for the order of steps, for transfers, and for what is done again when a device is lost.
+
+Where launches compute for longer than an exchange takes, border ranges run first instead: the work-groups that write
+what other devices read in the next launch. The other groups of a device run while that travels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -55,28 +59,35 @@ class DeepCopy(NamedTuple):
 @dataclass(frozen=True)
 class InDepth:
     """A plan with widened ranges. By node that runs in depth: ``own``, the buffers of which devices have copies of
-    their own, and what is copied ``before`` and ``after`` its ranges."""
+    their own, and what is copied ``before`` and ``after`` its ranges. ``is_cut``: some have border ranges first."""
 
     plan: Plan
     own: dict[int, frozenset[BufferKey]] = field(default_factory=dict)
     before: dict[int, tuple[DeepCopy, ...]] = field(default_factory=dict)
     after: dict[int, tuple[DeepCopy, ...]] = field(default_factory=dict)
+    is_cut: bool = False
 
 
 def in_depth(problem: Problem, plan: Plan) -> InDepth:
-    """Return the plan in which launches run in depth where that is predicted to pay, as deep as pays most."""
-    found, assignments = InDepth(plan), list(plan.assignments)
+    """Return the plan in which launches run in depth where that is predicted to pay, as deep as pays most, or with
+    border ranges first where that pays more."""
+    found, assignments = InDepth(plan), [[a] for a in plan.assignments]
     for segment in _segments(problem, plan):
         deep = segment.best()
         if deep is None:
             continue
-        found.own.update(dict.fromkeys(segment.nodes, frozenset(segment.written)))
-        found.before.update(deep.before)
-        found.after[segment.nodes[-1]] = deep.after
+        if deep.before:
+            found.own.update(dict.fromkeys(segment.nodes, frozenset(segment.written)))
+            found.before.update(deep.before)
+            found.after[segment.nodes[-1]] = deep.after
+        else:
+            found = replace(found, is_cut=True)
         for at in range(segment.begin, segment.begin + len(segment.nodes) * len(segment.devices)):
-            a = assignments[at]
-            assignments[at] = a.of_range(deep.ranges[a.node][a.device])
-    return replace(found, plan=replace(plan, assignments=tuple(assignments), events=())) if found.own else found
+            (a,) = assignments[at]
+            assignments[at] = [a.of_range(groups) for groups in deep.ranges[a.node][a.device]]
+    if not found.own and not found.is_cut:
+        return found
+    return replace(found, plan=replace(plan, assignments=tuple(chain.from_iterable(assignments)), events=()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +185,11 @@ class _Block:
 
 
 class _Deep(NamedTuple):
-    """A segment in some depth, which takes ``seconds`` by prediction: ``ranges`` by node and device; what is copied
-    before nodes, and ``after`` the last one."""
+    """A segment in some depth, which takes ``seconds`` by prediction: ``ranges`` by node and device, in their order;
+    what is copied before nodes (nothing where no buffers are copied), and ``after`` the last one."""
 
     seconds: float
-    ranges: Mapping[int, Mapping[DeviceIndex, GroupRange]]
+    ranges: Mapping[int, Mapping[DeviceIndex, Sequence[GroupRange]]]
     before: Mapping[int, tuple[DeepCopy, ...]]
     after: tuple[DeepCopy, ...]
 
@@ -195,10 +206,11 @@ class _Segment:
                 self.written[key] = self.written.get(key, NOTHING) | region
         self._writes = {kind: {key: self._around(key, r) for key, r in kind.written.items()} for kind in set(kinds)}
         self._access, self._block, self._seconds = cache(self._accessed), cache(self._made), cache(self._predicted)
+        self._cut = cache(self._borders)
 
     def best(self) -> _Deep | None:
-        """Return the depth, a power of two, that is predicted to take least, or next to it; None where no other one
-        gains enough on a depth of 1."""
+        """Return the depth, a power of two, that is predicted to take least, or next to it, or border ranges first
+        where that takes a part less that matters; None where nothing gains enough on a depth of 1."""
         if not self._may_gain():
             return None
         today, best, depth = self._at(1), None, 2
@@ -211,9 +223,49 @@ class _Segment:
             best, depth = found, 2 * depth
             if is_enough:
                 break
-        if today is None or best is None or not self._pays(today.seconds - best.seconds):
+        if today is None:
             return None
-        return best
+        cut, least = self._borders_first(today), min(today.seconds, best.seconds if best is not None else math.inf)
+        if cut.seconds < (1.0 - PLANNING.gain) * least:
+            best = cut
+        return best if best is not None and self._pays(today.seconds - best.seconds) else None
+
+    def _borders_first(self, today: _Deep) -> _Deep:
+        """Return the segment with the border ranges of its launches first, where exchanges beside the other ranges
+        save more than further launches take. ``today``: in a depth of 1."""
+        seconds, ranges, devices = today.seconds, dict(today.ranges), self._problem.machine.devices
+        for node, kind, after in zip(self.nodes, self._kinds, self._kinds[1:], strict=False):
+            if (cut := self._cut(kind, after)) is None:
+                continue
+            moves = [m for m in today.before.get(node + 1, ()) if m.source is not None and m.target is not None]
+            inner = min(self._seconds(kind, d, of[-1]) for d, of in cut.items())
+            more = max(
+                sum(self._seconds(kind, d, groups) + devices[d].enqueuing for groups in of)
+                - self._seconds(kind, d, kind.ranges[d])
+                for d, of in cut.items()
+            )
+            if (gain := min(self._copying(moves, is_deep=False), inner) - more) > 0.0:
+                seconds, ranges[node] = seconds - gain, cut
+        return _Deep(seconds, ranges, {}, ())
+
+    def _borders(self, kind: _LaunchKind, after: _LaunchKind) -> Mapping[DeviceIndex, Sequence[GroupRange]] | None:
+        """Return the ranges of a launch with those first that write what others read in the next one; None where a
+        device has nothing else to run."""
+        if (block := self._block((kind, after))) is None:
+            return None
+        found: dict[DeviceIndex, Sequence[GroupRange]] = {}
+        for device, own in kind.ranges.items():
+            low, high = own.first, own.end
+            for other, groups in block.ranges[0].items():
+                if other != device and kind.ranges[other].first < own.first:
+                    low = max(low, groups.end)
+                elif other != device:
+                    high = min(high, groups.first)
+            if low >= high:
+                return None
+            ends = (own.first, low), (high, own.end), (low, high)
+            found[device] = [own._replace(first=a, count=b - a) for a, b in ends if a < b]
+        return found
 
     def _pays(self, gain: float) -> bool:
         return gain > PLANNING.worth * self._problem.handover
@@ -341,7 +393,9 @@ class _Segment:
         ended = self._ended(written, contents)
         if ended is None:
             return None
-        ranges = [of for block in blocks if block is not None for of in block.ranges]
+        ranges = [
+            {d: (groups,) for d, groups in of.items()} for block in blocks if block is not None for of in block.ranges
+        ]
         seconds += self._copying(ended, depth > 1)
         return _Deep(seconds, dict(zip(self.nodes, ranges, strict=True)), before, ended)
 

@@ -75,6 +75,7 @@ def lower(
         parts = Pipelined(plan, {}) if problem.as_planned else overlapped(problem, plan)
         deep = InDepth(plan) if problem.as_planned else in_depth(problem, parts.plan)
         lowered = in_turns(_Assembly(source._replace(plan=deep.plan, deep=deep)).result(), parts.turns)
+        lowered = replace(lowered, is_cut=True) if deep.is_cut else lowered
     else:
         lowered = _Assembly(source).result()
     if limits is None:

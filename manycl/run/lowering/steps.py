@@ -180,6 +180,8 @@ class Lowered:
     chunks: Mapping[int, Chunks] = field(default_factory=dict)
     promised: tuple[Promised, ...] = ()
     """The promises that the steps rely on."""
+    is_cut: bool = False
+    """Whether some launches have border ranges first: what goes between devices travels beside the next ones."""
     looked_at: tuple[LookedAt, ...] = ()
     """The contents by which they were made."""
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)

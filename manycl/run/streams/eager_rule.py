@@ -27,9 +27,9 @@ LONG = 1e-2
 """Seconds of a run beside which planning is little, and plans make copies in case that a device is lost; our choice."""
 TRIALS = 2
 """The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
-RECENT = 5
-"""The number of last runs of each way whose median is its time: two may have been disturbed. After so many eager runs,
-those of a short graph are not examined one by one; our own choice."""
+RECENT = 16
+"""The number of last runs of each way whose shortest eighth tells its time: most may have been disturbed; our own
+choice."""
 RETRIED, RARELY = 4, 4096
 """The number of runs of one way after which the other one is tried again (RETRIED), if that is affordable; doubled each
 time up to RARELY. The first runs of each way are slow, as memory is cold; our own choice."""
@@ -68,10 +68,10 @@ class MeasuredGraph(NamedTuple):
     was none.
 
     ``device`` can run all of it, as far as is known; not if some of its commands ``stays`` to be planned. ``eager``,
-    ``planned``: of a typical run of each way, planning apart where a plan is kept; runs that were planned with all
-    commands on one device count as eager ones; ``quickest``: of the last of these, which something else may disturb.
-    ``eager_runs``, ``planned_runs``: how many there were. ``latest``: of its last run. ``is_analysed``: whether it is
-    known how its launches may be divided. ``spare``: what trials may cost
+    ``planned``: of an undisturbed run of each way, planning apart where a plan is kept; runs that were planned with all
+    commands on one device count as eager ones; ``whole``: predicted for these, where a plan divides. ``eager_runs``,
+    ``planned_runs``: how many there were. ``latest``: of its last run. ``is_analysed``: whether it is known how its
+    launches may be divided. ``spare``: what trials may cost
     (:class:`~manycl.run.graph_cache.autotuner.TrialBudget`), and ``planning``: what planning takes. ``repeats``:
     whether it followed itself. ``since``: the runs since the other way was tried, and ``retries``: how often it was.
     ``is_cold``: its device is about to get callers' contents straight, as no device in the host's memory can.
@@ -83,7 +83,6 @@ class MeasuredGraph(NamedTuple):
     repeats: bool = False
     latest: float = 0.0
     eager: float = inf
-    quickest: float = inf
     eager_runs: int = 0
     planned: float = inf
     planned_runs: int = 0
@@ -92,6 +91,7 @@ class MeasuredGraph(NamedTuple):
     planning: float = 0.0
     since: int = 0
     retries: int = 0
+    whole: float = 0.0
     is_cold: bool = False
 
 
@@ -150,7 +150,7 @@ def gains_nothing(seconds: float, is_new: bool = False) -> bool:
 def is_worth_planning(graph: MeasuredGraph) -> bool:
     """Return whether a plan of a graph that runs eagerly is to be made in the background, so that it can be tried."""
     is_due = graph.is_analysed and graph.nodes < HORIZON  # (a long one is tried in parts)
-    return is_due and not gains_nothing(graph.quickest) and graph.planned_runs < TRIALS
+    return is_due and not gains_nothing(graph.eager) and graph.planned_runs < TRIALS
 
 
 def decide(facts: Facts) -> Decision:
@@ -183,11 +183,11 @@ def _of_several(facts: Facts) -> Decision:
     graph = facts.graph
     if graph is None:
         return _unknown(facts)
-    if graph.nodes >= HORIZON and graph.quickest > ENQUEUING * graph.nodes:  # parts of it are compared as such
+    if graph.nodes >= HORIZON and graph.eager > ENQUEUING * graph.nodes:  # parts of it are compared as such
         return _planned("it is a part of a long program")
     if graph.latest >= LONG and facts.is_mortal:
         return _planned("it takes long, and plans keep copies in case that a device is lost")
-    least = min(graph.quickest, graph.planned)
+    least = min(graph.eager, graph.planned)
     are_long = graph.is_analysed and SHORTEST * graph.nodes <= least < inf
     is_slower = PLANNING.nearly * graph.eager < graph.planned < inf
     if facts.shortens and are_long and not (is_slower or graph.is_cold):
@@ -220,23 +220,27 @@ def _unknown(facts: Facts) -> Decision:
 
 def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     """Return how a graph runs that has run before and may be given to a device."""
-    eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.quickest)
+    eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.eager)
     is_eager = eager <= planned
-    if graph.is_cold or (graph.eager_runs < TRIALS and not (graph.is_analysed and LONG <= planned < inf)):
+    gains = LONG <= planned < inf or planned <= LOSING * graph.whole  # as predicted, or it is not refuted yet
+    if graph.is_cold or (graph.eager_runs < TRIALS and not (graph.is_analysed and gains)):
         reason = "contents do not go straight to it yet" if graph.is_cold else "it is tried without a plan"
         return _eager(reason, device)
     if is_eager and not is_short and not graph.is_analysed:
         return _eager("how its launches may be divided is not known yet", device)
-    is_losing = LOSING * LOSING * eager < planned < inf  # (memory is new in the first run of a plan)
+    # memory is new in the first run of a plan, and the next ones take less
+    is_losing = max(graph.spare, 0.0) < planned / LOSING**2 - eager < inf
     is_made = graph.planned_runs > 0 and not graph.planning  # then its first run, with memory to make, has cost most
     is_affordable = is_made or graph.spare > graph.planning
     if not is_short and graph.planned_runs < TRIALS and not is_losing and is_affordable:
         return _planned("a plan is tried")
     is_compared = not (is_eager and is_short) and graph.planned_runs > 0
-    is_hopeless = not is_short and LOSING * min(eager, planned) < max(eager, planned) < inf  # a run would be too long
-    is_due = is_compared and not is_hopeless and graph.since >= min(RETRIED << graph.retries, RARELY)
+    is_due = is_compared and graph.since >= min(RETRIED << graph.retries, RARELY)
     cost = abs(eager - planned) if graph.eager_runs else planned
-    is_trial = is_due and cost + (graph.planning if is_eager else 0.0) <= graph.spare
+    # one run may have been disturbed: what would make a run far longer is tried again when all runs pay for it
+    has_lost = not is_short and LOSING * min(eager, planned) < max(eager, planned) < inf
+    spare = graph.spare - (min(eager, planned) if has_lost else 0.0)
+    is_trial = is_due and cost + (graph.planning if is_eager else 0.0) <= spare
     if is_eager is is_trial:  # a plan, because it is quicker or to try it
         reason = "a plan is tried again" if is_trial else "planned runs take less time"
         return _planned(reason, is_compared=is_compared, is_trial=is_trial)
@@ -244,5 +248,5 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
         reason = "eager runs are tried again"
     else:
         reason = "it is too short for a plan to gain anything" if is_short else "eager runs take less time"
-    is_settled = is_short and not is_trial and graph.repeats and graph.eager_runs >= RECENT
+    is_settled = is_short and not is_trial and graph.repeats and graph.eager_runs > ENOUGH
     return _eager(reason, device, is_settled, False, is_compared, is_trial)

@@ -69,6 +69,17 @@ def test_a_later_plan_is_kept_if_it_runs_faster(later: float) -> None:
     assert loop.seconds[loop.tuner.kept.policy] == min(later, 2.0)
 
 
+def test_a_later_plan_that_was_disturbed_once_is_tried_on() -> None:
+    tuner, better = Autotuner(), plan_named("better")
+    tuner.answered(2.0, plan_named("first"))
+    for _ in range(FIRST_WAIT):
+        tuner.repeated(2.0)
+    assert tuner.plan is None
+    for seconds in (1.0, 10.0, 1.0):
+        tuner.answered(seconds, better) if tuner.plan is None else tuner.repeated(seconds)
+    assert tuner.plan is better
+
+
 def test_it_is_asked_ever_more_rarely_and_for_a_rival_now_and_then() -> None:
     loop = Loop(Autotuner(), 1.0)
     loop.run(200)

@@ -225,7 +225,7 @@ def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.Mon
     for planned, eager, found in (
         (1.0, 2.0, "ff" + "p" * (2 + RETRIED)),
         (0.0025, 0.002, "ff" + "pp" + "f" * RETRIED),
-        (0.1, 0.002, "ff" + "p" + "f" * RETRIED),  # plans do not help
+        (0.1, 0.002, "ff" + "pp" + "f" * RETRIED),  # plans do not help; one run would not show that
         (0.1, 1e-4, "f" * 12),
     ):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:

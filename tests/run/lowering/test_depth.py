@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,19 @@ NBYTES = 4 * ITEMS
 
 
 def at_depth(depth: int) -> Callable[[_Segment], Any]:
-    return lambda segment: segment._at(depth) if depth > 1 else None
+    """0: border ranges first, whatever is predicted."""
+    return lambda segment: (segment._at(depth) if depth > 1 else None) if depth else borders_first(segment)
+
+
+def borders_first(segment: _Segment) -> Any:
+    today = segment._at(1)
+    segment._seconds = lambda kind, device, groups: float(groups.count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Segment, "_copying", lambda *of, is_deep: inf)
+        return segment._borders_first(today) if today is not None else None
+
+
+DEPTHS = st.sampled_from([0, 2, 3, 4, 5, 6])
 
 
 def launch(
@@ -179,7 +191,7 @@ def made_by(graph: Graph, lowered: Lowered) -> Symbols:
 
 
 @settings(max_examples=40)
-@given(graph=loops(), depth=st.integers(2, 6), devices=st.integers(2, 3), data=st.data())
+@given(graph=loops(), depth=DEPTHS, devices=st.integers(2, 3), data=st.data())
 def test_every_byte_is_made_of_what_it_is_made_of_on_one_device(
     graph: Graph, depth: int, devices: int, data: st.DataObject
 ) -> None:
@@ -249,7 +261,7 @@ def test_stencils_in_depth_give_the_bits_of_one_device(queue: mc.Queue, data: st
     first, second = (rng.integers(0, 100, shape, np.int32) for _ in range(2))
     pair = [queue.array(first), queue.array(second)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Segment, "best", at_depth(data.draw(st.integers(2, 6), "depth")))
+        patch.setattr(_Segment, "best", at_depth(data.draw(DEPTHS, "depth")))
         for _ in range(2):
             count, radius = data.draw(st.integers(2, 9), "steps"), data.draw(st.integers(1, 2), "radius")
             graph = steps(queue, pair, shape, group, count, radius)
@@ -336,6 +348,28 @@ def test_it_pays_where_links_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found[1e-7].own
     assert len(found[1e-3].own) == 32
     assert sum(map(bool, found[1e-3].before.values())) == 2
+
+
+def test_borders_travel_while_the_other_groups_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 steps whose rows of 128 kB a link moves in 0.33 ms, there and back, and whose halves take 1 ms: as long as
+    if nothing was exchanged, but for the first step's borders and the last exchange."""
+    height, width, latency, count, enqueuing = 256, 1 << 15, 2e-4, 100, 1e-6
+    graph = to_and_fro("area", count, 16, width, height, 1, size=(width, height))
+    links = [Link(a, b, 1e9, latency) for a, b in [(0, 1), (1, 0), (0, 2), (2, 0)]]
+    where = Machine(machine([1, 2]).devices, tuple(links))
+    problem = Problem(graph, where, Taking(where, 2e-3), (1, 1), splits=Splits(graph), handover=enqueuing)
+    plan = ranges(graph, [0.5], ("d0", "d1"))
+    found = in_depth(problem, plan)
+    assert found.is_cut
+    assert not found.own
+    cut = [[(a.first, a.groups) for a in found.plan.assignments if (a.node, a.device) == (7, d)] for d in (0, 1)]
+    assert cut == [[(63, 1), (0, 63)], [(64, 1), (65, 63)]]
+    assert len(found.plan.assignments) == 4 * count - 2, "what the last launch writes is exchanged with nobody"
+    first = foresee(problem, plan).makespan
+    monkeypatch.setattr(_Segment, "best", at_depth(1))
+    plain, computing, moving = foresee(problem, plan).makespan, count * 1e-3, 2 * (latency + 4 * width / 1e9)
+    assert plain == pytest.approx(computing + (count - 1) * moving, rel=0.02)
+    assert computing <= first < 1.02 * computing
 
 
 class Taking(Unit):

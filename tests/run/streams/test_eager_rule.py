@@ -28,7 +28,6 @@ from manycl.run.streams.eager_rule import (
     LONG,
     MOST_ARRAYS,
     RARELY,
-    RECENT,
     RETRIED,
     SEVERAL,
     SUBMITTED,
@@ -55,7 +54,6 @@ def graph(eager: float = inf, planned: float = inf, **more: object) -> Facts:
     known: dict[str, object] = {
         "device": ONE,
         "eager": eager,
-        "quickest": eager,
         "planned": planned,
         "eager_runs": TRIALS if eager < inf else 0,
         "planned_runs": TRIALS if planned < inf else 0,
@@ -118,7 +116,6 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "not analysed": (graph(MIDDLE, is_analysed=False), ONE),
     "not analysed, planned is quicker": (graph(MIDDLE, SHORT, is_analysed=False), None),
     "short, never planned": (graph(SHORT), ONE),
-    "short, but for what has disturbed some": (graph(MIDDLE, quickest=SHORT), ONE),
     "short, planned shorter": (graph(SHORT, SHORT / 2), None),
     "not short, never planned": (graph(MIDDLE), None),
     "planned is quicker": (graph(MIDDLE, MIDDLE - 1e-6), None),
@@ -134,9 +131,24 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
         graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1, spare=0.0, planning=0.1),
         ONE,
     ),
-    "one plan suffices to see that it loses": (graph(MIDDLE, 1.1 * LOSING**2 * MIDDLE, planned_runs=1), ONE),
-    "a plan that loses is not tried again": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, since=RARELY), ONE),
-    "eager runs that lose are not tried again": (graph(1.1 * LOSING * MIDDLE, MIDDLE, since=RARELY), None),
+    "one plan suffices to see that it loses, where a second run is not to spare": (
+        graph(MIDDLE, 1.1 * LOSING**2 * MIDDLE, planned_runs=1, spare=0.0),
+        ONE,
+    ),
+    "one run of a plan may have been disturbed": (graph(MIDDLE, 1.1 * LOSING**2 * MIDDLE, planned_runs=1), None),
+    "a plan that loses is not tried again for the time of one run": (
+        graph(MIDDLE, 1.1 * LOSING * MIDDLE, since=RARELY, spare=MIDDLE),
+        ONE,
+    ),
+    "eager runs that lose are not tried again for that": (
+        graph(1.1 * LOSING * MIDDLE, MIDDLE, since=RARELY, spare=MIDDLE),
+        None,
+    ),
+    "a plan that divides as predicted needs no comparison yet": (
+        graph(planned=LOSING * MIDDLE, whole=MIDDLE),
+        None,
+    ),
+    "a plan that takes longer than predicted without it": (graph(planned=1.1 * LOSING * MIDDLE, whole=MIDDLE), ONE),
     "eager runs have been forgotten": (graph(planned=MIDDLE, eager_runs=TRIALS), None),
 }
 
@@ -168,7 +180,6 @@ GRAPHS = st.builds(
     repeats=st.booleans(),
     latest=TIMES,
     eager=TIMES,
-    quickest=TIMES,
     eager_runs=COUNTS,
     planned=TIMES,
     planned_runs=COUNTS,
@@ -177,6 +188,7 @@ GRAPHS = st.builds(
     planning=st.floats(0.0, 1.0),
     since=COUNTS,
     retries=st.integers(0, 20),
+    whole=TIMES,
 )
 ALL_FACTS = st.builds(
     Facts,
@@ -208,7 +220,7 @@ def test_whatever_is_known_a_decision_can_be_obeyed(facts: Facts) -> None:
         guessed = facts.devices > 1 and (facts.graph is None or facts.graph.device is None)
         assert not (facts.policy == "in_order" and guessed)
     if decision.is_settled:
-        assert facts.devices == 1 or (facts.graph is not None and facts.graph.quickest < WORTH)
+        assert facts.devices == 1 or (facts.graph is not None and facts.graph.eager < WORTH)
 
 
 def test_the_other_way_is_tried_again_ever_more_rarely() -> None:
@@ -219,6 +231,14 @@ def test_the_other_way_is_tried_again_ever_more_rarely() -> None:
             then = decide(graph(eager, planned, since=due, retries=retries))
             assert (before.is_compared, before.is_trial, then.is_trial) == (True, False, True)
             assert (then.device, before.device) == (other, ONE if other is None else None)
+
+
+@pytest.mark.parametrize(("eager", "planned"), [(MIDDLE, 2 * LOSING * MIDDLE), (2 * LOSING * MIDDLE, MIDDLE)])
+def test_what_has_lost_is_tried_again_when_all_runs_pay_for_it(eager: float, planned: float) -> None:
+    """One run that something else has disturbed does not decide for ever."""
+    cost = 2 * LOSING * MIDDLE
+    for spare, is_trial in ((cost + 1e-9, True), (cost - 1e-9, False)):
+        assert decide(graph(eager, planned, since=RETRIED, spare=spare)).is_trial is is_trial
 
 
 def test_what_gains_nothing_is_not_tried_again() -> None:
@@ -235,15 +255,14 @@ def test_no_trial_costs_more_than_is_to_spare(eager: float, planned: float) -> N
     ("changed", "settled"),
     [
         ({}, True),
-        ({"eager_runs": RECENT - 1}, False),
+        ({"eager_runs": ENOUGH}, False),
         ({"repeats": False}, False),
         ({"eager": WORTH}, False),
         ({"planned": SHORT / 2}, False),
     ],
 )
 def test_what_repeats_and_is_short_is_not_examined_each_time(changed: dict[str, object], settled: bool) -> None:
-    known = {"eager": SHORT, "planned": MIDDLE, "eager_runs": RECENT, "repeats": True, **changed}
-    known["quickest"] = known["eager"]
+    known = {"eager": SHORT, "planned": MIDDLE, "eager_runs": ENOUGH + 1, "repeats": True, **changed}
     assert decide(graph(**known)).is_settled is settled  # type: ignore[arg-type]
 
 
