@@ -6,7 +6,6 @@ first run that takes so long that dividing may gain anything. Then plans that di
 from __future__ import annotations
 
 import atexit
-import gc
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -93,12 +92,10 @@ class BackgroundAnalysis:
 
     def load(self) -> None:
         """Import what the analysis and plans that divide need: the first runs neither wait for it, nor share Python's
-        lock with a thread that imports it. Python's collector, due after so many imports, does not stop one either."""
+        lock with a thread that imports it."""
         service.expect_launches()
         for name in LOADED:
             import_module(name)
-        if gc.isenabled():
-            gc.collect()
 
     def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None], build: Build) -> None:
         """Begin the analysis of a graph, if that has not been done (``graph`` may return None: later). ``build`` builds
