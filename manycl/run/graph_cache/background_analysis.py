@@ -38,6 +38,7 @@ LOADED = (
     "manycl.analysis.launched",
     "manycl.analysis.parametric",
     "manycl.analysis.symbolic.counting",
+    "manycl.analysis.texts.rewrite",
     "manycl.analysis.texts.windows",
     "manycl.analysis.transport",
     "manycl.plan.policies.balance",
