@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
@@ -48,6 +49,9 @@ _answers = DiskCache("sources", 64 << 20, CODE)
 _about_launches = DiskCache("launches", 64 << 20, CODE)
 _enclosures = DiskCache("enclosures", 16 << 20, CODE)
 _decisions = DiskCache("deciding", 16 << 20, CODE)
+_followed = DiskCache("followed", 16 << 20, CODE)
+_MANY_STEPS = 1000
+"""Steps of the abstract run of a launch (some 5 ms) from which on it is kept on disk what was found."""
 
 
 def parse_program(source: str, *, path: str = "<source>", options: Sequence[str] = ()) -> ProgramFacts:
@@ -244,7 +248,7 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
             except LostError as lost:
                 return Unanswered(f"{lost}", again=lost.outside)
 
-        summary = _interpreted.get(key) or (many and many[1])
+        summary = _interpreted.get(key) or (many[1] if many else interpreted(program, kernel, launch))
         found = _launches.keep(key, LaunchFacts(_unit(program), facts, launch, remote, summary, many is not None))
         with _lock:
             _steps[key[:2]] = max(_steps.pop(key[:2], 0), found.summary.steps)
@@ -313,9 +317,16 @@ def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> Kern
     known = _launches.get(key)
     found = known.summary if known is not None else _interpreted.get(key)
     if found is None:
-        from manycl.analysis.interpreter.interpret import interpret
+        question = _key(program, kernel, launch.key)
+        kept: Any = _followed.recall(question)
+        if kept is None:
+            from manycl.analysis.interpreter.interpret import interpret
 
-        found = _interpreted.keep(key, interpret(_unit(program), program.kernels[kernel], launch))
+            kept = interpret(_unit(program), program.kernels[kernel], launch)
+            if kept.steps > _MANY_STEPS and not kept.failure:
+                with suppress(RecursionError):  # what is nested deeply is followed again
+                    _followed.note(question, kept)
+        found = _interpreted.keep(key, kept)
     return found
 
 
@@ -438,9 +449,14 @@ def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, 
 
 
 def expect_launches() -> None:
-    """Have the other process import what questions about launches need, when it has nothing else to do."""
+    """Have the other process import what questions about launches need, when it has nothing else to do. Where no
+    answer is kept on disk yet, the process is started now: the first source will be a question."""
     global _expected
     _expected = True
+    with suppress(OSError):
+        if _answers.is_empty:
+            with _asking:
+                _worker()
 
 
 _expected = False

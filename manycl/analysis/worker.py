@@ -217,6 +217,7 @@ def _result(question: Question, unit: Unit) -> object:
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    _import_ahead(requests, 0.0, "manycl.analysis.reading.frontend")  # it was started before anybody asks
     while True:
         try:
             request: Any = receive(requests)
@@ -224,9 +225,15 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             return
         _allow(request.seconds)
         send(answers, answer(request.question))
-        with suppress(OSError, ValueError):  # not on this system: pipes are not waited for like this
-            if request.before_launches and not select.select([requests], [], [], _IDLE)[0]:
-                import_module("manycl.analysis.launched")
+        if request.before_launches:
+            _import_ahead(requests, _IDLE, "manycl.analysis.launched")
+
+
+def _import_ahead(requests: IO[bytes], seconds: float, module: str) -> None:
+    """Import a module that later questions need, unless there is a question within so many seconds."""
+    with suppress(Exception):  # pipes are not waited for like this on this system; or who needs it will tell
+        if not select.select([requests], [], [], seconds)[0]:
+            import_module(module)
 
 
 def _allow(seconds: float) -> None:

@@ -63,6 +63,7 @@ class Queue(CollectingQueue):
 
     __slots__ = ("_buffers", "_extents")  # beside those of the classes that it is made of
 
+    @uncollected()
     def __init__(  # noqa: PLR0913 (all that can be said of a queue)
         self,
         devices: str | Sequence[str] | None = None,
@@ -80,7 +81,7 @@ class Queue(CollectingQueue):
         learners.find(policy, settings)  # a policy that does not exist is refused before devices are opened
         self._owns_session = session is None
         if session is None:
-            with Uninterrupted(), uncollected():  # it imports drivers
+            with Uninterrupted():  # it imports drivers
                 from manycl.run.session.session import Session
             session = Session(devices, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
         elif merging is not None and merging != session.data.merging:

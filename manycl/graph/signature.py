@@ -10,6 +10,8 @@ from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch, version_contents
 
 _NBYTES = attrgetter("nbytes")
+_SignedLaunch = tuple[object, list[bytes], list[bytes]]
+"""What a launch is but for its buffers and scalars, its scalars, and those of them that decide."""
 
 
 class Signature(NamedTuple):
@@ -28,42 +30,20 @@ def signature(batch: Batch) -> Signature | None:
     """What a batch has in common with others. None for one with host functions: each has to run as it was given. Takes
     some microsecond a node."""
     places: dict[BufferKey, int] = {}
-    place = places.setdefault
     nodes: list[object] = []
     scalars: list[bytes] = []
     deciding: list[bytes] = []
+    repeat = 2 * len(set(map(id, batch.nodes))) < len(batch.nodes)  # most launches come again and again
+    known: dict[int, _SignedLaunch] = {}
     for task in batch.nodes:
         if isinstance(task, Launch):
-            args: list[object] = []
-            for a, facts in zip(task.args, task.kernel.arguments, strict=True):
-                if type(a) is bytes:
-                    scalars.append(a)
-                    args.append(None)
-                    if facts.decides:
-                        deciding.append(a)
-                elif type(a) is BufferArg:
-                    at = place(a.key, len(places))
-                    args.append(at if a.nbytes is None else (at, a.offset, a.nbytes))
-                else:  # local memory
-                    args.append(a)
-            nodes.append(
-                (
-                    id(task.program),
-                    id(task.kernel),
-                    task.global_size,
-                    task.local_size,
-                    task.global_offset,
-                    *args,
-                    tuple(map(places.get, task.reads)),
-                    tuple(map(places.get, task.writes)),
-                    tuple(map(places.get, task.overwrites)),
-                    task.device,
-                    task.rank,
-                    task.annotations,
-                    task.partition,
-                    task.versions and version_contents(task.versions),
-                )
-            )
+            found = known.get(id(task)) or _running(task, places)
+            if repeat:
+                known[id(task)] = found
+            node, values, decide = found
+            nodes.append(node)
+            scalars += values
+            deciding += decide
         elif isinstance(task, HostTask):
             return None
         else:
@@ -74,6 +54,40 @@ def signature(batch: Batch) -> Signature | None:
     sizes = tuple(map(_NBYTES, map(batch.buffers.__getitem__, keys)))
     structure = tuple(nodes), tuple(batch.after.items()), batch.components, sizes
     return Signature(structure, tuple(scalars), keys, tuple(deciding))
+
+
+def _running(task: Launch, places: dict[BufferKey, int]) -> _SignedLaunch:
+    args: list[object] = []
+    scalars: list[bytes] = []
+    deciding: list[bytes] = []
+    for a, facts in zip(task.args, task.kernel.arguments, strict=True):
+        if type(a) is bytes:
+            scalars.append(a)
+            args.append(None)
+            if facts.decides:
+                deciding.append(a)
+        elif type(a) is BufferArg:
+            at = places.setdefault(a.key, len(places))
+            args.append(at if a.nbytes is None else (at, a.offset, a.nbytes))
+        else:  # local memory
+            args.append(a)
+    node = (
+        id(task.program),
+        id(task.kernel),
+        task.global_size,
+        task.local_size,
+        task.global_offset,
+        *args,
+        tuple(map(places.get, task.reads)),
+        tuple(map(places.get, task.writes)),
+        tuple(map(places.get, task.overwrites)),
+        task.device,
+        task.rank,
+        task.annotations,
+        task.partition,
+        task.versions and version_contents(task.versions),
+    )
+    return node, scalars, deciding
 
 
 def _moving(task: CopyTask | FillTask, places: dict[BufferKey, int]) -> tuple[object, ...]:

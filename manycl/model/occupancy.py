@@ -134,15 +134,19 @@ def learned(costs: RangeCosts, took: tuple[tuple[LaunchRange, float], ...]) -> R
     beside = [1.0, *(seconds / found.of(part) for part, seconds in took)]
     if max(beside) < UNLIKE * min(beside):
         return found
-    found = replace(found, density=found.density or (1.0,) * cells_of(took[0][0].of))
+    density = [*(found.density or (1.0,) * cells_of(took[0][0].of))]
+    known = [
+        (seconds / found.part(part.groups, part.of), cells, sum(n for _, n in cells))
+        for part, seconds in ((LaunchRange(0, 1, 1), 1.0), *took)
+        for cells in (_cells(part, len(density)),)
+    ]
     for _ in range(_SWEEPS):
-        for part, seconds in ((LaunchRange(0, 1, 1), 1.0), *took):
-            factor, density = seconds / found.of(part), [*found.density]
-            for i, n in _cells(part, len(density)):
+        for seconds, cells, total in known:
+            factor = seconds * total / sum([n * density[i] for i, n in cells])
+            for i, n in cells:
                 density[i] *= 1.0 + n * (factor - 1.0)
-            found = replace(found, density=tuple(density))
-    mean = sum(found.density) / len(found.density)  # more than 1: the device was busy with other things
-    return replace(found, density=tuple(d / mean for d in found.density))
+    mean = sum(density) / len(density)  # more than 1: the device was busy with other things
+    return replace(found, density=tuple([d / mean for d in density]))
 
 
 def cells_of(groups: int) -> int:

@@ -96,6 +96,12 @@ class DiskCache:
         except OSError as error:
             _tell(f"nothing is kept in {cache_folder()}: {error.strerror or error}")
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no answer is kept on disk."""
+        folder = self._folder()
+        return folder is None or not os.listdir(folder)
+
     def recall(self, question: bytes) -> object:
         """Return the value that was noted for a question; None if nothing was."""
         kept = self.get(question)

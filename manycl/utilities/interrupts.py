@@ -91,13 +91,15 @@ interruptible = _Interruptible()
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Do without garbage collection inside. Imports make tens of thousands of objects that stay: searching them again
-    and again takes long, and the last time would often be in a program's first run."""
+    """Do without garbage collection inside, and begin to count anew what makes one due. Imports make tens of thousands
+    of objects that stay: searching them takes long, and would often be due in a program's first run."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # (what the program has frozen stays so)
+            gc.freeze()  # all objects become old ones, without a search
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
-            gc.collect(1)

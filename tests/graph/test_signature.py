@@ -91,3 +91,14 @@ def _annotations() -> Any:
 
 
 PROGRAM_ANNOTATIONS = _annotations()
+
+
+def test_a_launch_that_comes_again_counts_as_one_that_is_equal() -> None:
+    given = batch([3, 9])
+    again = Batch(given.nodes * 5, given.buffers, {})
+    copies = Batch(tuple(replace(node) for node in again.nodes), given.buffers, {})
+    assert len({id(node) for node in copies.nodes}) == 10
+    found = signature(again)
+    assert found is not None
+    assert found == signature(copies)
+    assert found.scalars == (bytes(4),) * 5

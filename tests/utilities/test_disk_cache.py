@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from manycl.analysis import parse_program, service
+from manycl.analysis.interpreter import interpret
+from manycl.analysis.known_launch import KnownLaunch
 from manycl.graph.graph import BufferArg, Launch
 from manycl.plan import splitting
 from manycl.plan.split import Split
@@ -139,6 +141,32 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(folder: Path) -> N
     cache = DiskCache("words", 1 << 20, CODE)
     cache.keep(b"question", b"answer")
     assert cache.get(b"question") is None
+
+
+def test_what_follows_a_long_loop_is_found_by_the_next_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accesses of a launch whose loop is followed step by step are those that are found anew; of a launch that is
+    followed quickly, nothing is kept."""
+    program = parse_program("""kernel void f(global float *x, int n) {
+        int i = get_global_id(0), m = 0; float v = x[i];
+        for (int k = 0; k < 60; k++) { m = (m * 5 + k) % 64; v += x[m]; if (m == 63) m = n; }
+        x[(i + n) % 64] = v;
+    } kernel void g(global float *x) { x[get_global_id(0)] = 1; }""")
+    launch = KnownLaunch((64,), (16,), (), {1: b"\7\0\0\0"}, {0: 256})
+    known = [Kept[object, object](9) for _ in range(3)]
+    found = []
+    for each in known:
+        monkeypatch.setattr(service, "_interpreted", each)
+        found.append(service.interpreted(program, "f", launch))
+        monkeypatch.setattr(interpret, "_followed", None)  # (then nothing can be followed)
+    assert found[0] is not found[1]
+    assert found[0] == found[1] == found[2]
+    assert not found[0].failure
+    monkeypatch.undo()
+    assert found[0] == interpret.interpret(service._unit(program), program.kernels["f"], launch)
+    assert {path.name for path in folder.iterdir()} >= {"followed"}
+    before = len(list((folder / "followed").iterdir()))
+    service.interpreted(program, "g", KnownLaunch((64,), (16,), (), {}, {0: 256}))
+    assert len(list((folder / "followed").iterdir())) == before == 1
 
 
 def test_a_file_in_its_place_is_no_reason_to_fail(folder: Path) -> None:

@@ -195,8 +195,10 @@ class Directory:
 
     def missing(self, key: BufferKey, memory: int, nbytes: int) -> list[ValidRegion]:
         """Return the parts of a buffer of ``nbytes`` whose contents a memory does not hold."""
-        parts = self.parts.get(key) or (ValidRegion(Region.span(0, nbytes), self.valid.get(key, 0)),)
-        return [part for part in parts if part.mask and not part.mask >> memory & 1]
+        if key not in self.parts:
+            mask = self.valid.get(key, 0)
+            return [ValidRegion(Region.span(0, nbytes), mask)] if mask and not mask >> memory & 1 else []
+        return [part for part in self.parts[key] if part.mask and not part.mask >> memory & 1]
 
     def is_known_on_host(self, key: BufferKey) -> bool:
         """Return whether all contents of a buffer are valid on the host."""

@@ -95,7 +95,7 @@ class DeviceMemory:
 
     def spare_bytes(self) -> int:
         """Return the bytes that were set aside."""
-        return sum(size * len(found) for size, found in self._spare.items())
+        return sum([size * len(found) for size, found in self._spare.items()]) if self._spare else 0
 
     def free_spare(self, nbytes: int) -> None:
         """Free so much of what was set aside, the largest first."""

@@ -119,7 +119,8 @@ class Memory:
         """Add a buffer. It gets the memory that an array of about its size has left behind, or none yet."""
         stored = self._stored[key] = StoredBuffer(key, nbytes, name)
         if key >= 0:
-            self._unrest()
+            if self.pool.stage:
+                self._unrest()
             other = self.pool.made(nbytes)
             if other is not None:
                 self._move(other, stored)

@@ -6,12 +6,10 @@ first run that takes so long that dividing may gain anything. Then plans that di
 from __future__ import annotations
 
 import atexit
-import gc
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from sys import modules
 from weakref import WeakSet
 
 from manycl.analysis import service
@@ -40,6 +38,7 @@ LOADED = (
     "manycl.analysis.launched",
     "manycl.analysis.parametric",
     "manycl.analysis.symbolic.counting",
+    "manycl.analysis.texts.rewrite",
     "manycl.analysis.texts.windows",
     "manycl.analysis.transport",
     "manycl.plan.policies.balance",
@@ -94,11 +93,10 @@ class BackgroundAnalysis:
 
     def load(self) -> None:
         """Import what the analysis and plans that divide need: the first runs neither wait for it, nor share Python's
-        lock with a thread that imports it. Python's collector, due after so many imports, does not stop one either."""
+        lock with a thread that imports it."""
         service.expect_launches()
-        imported = [import_module(name) for name in LOADED if name not in modules]
-        if imported and gc.isenabled():
-            gc.collect()
+        for name in LOADED:
+            import_module(name)
 
     def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None], build: Build) -> None:
         """Begin the analysis of a graph, if that has not been done (``graph`` may return None: later). ``build`` builds

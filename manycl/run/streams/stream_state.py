@@ -236,7 +236,7 @@ class Residency(InFlight):
         """Use an array that has no memory on the device yet, or whose contents are not all there."""
         directory, nbytes, key = self._directory, array.buffer.nbytes, array.buffer.key
         missing, parts = directory.missing(key, self._memory, nbytes), directory.parts.get(key)
-        if not all(mask & HOST_BIT for _, mask in missing):
+        if missing and not all(mask & HOST_BIT for _, mask in missing):
             return False
         if key not in self.allocations:
             device = self._lanes.device

@@ -110,3 +110,22 @@ def test_what_goes_wrong_is_told() -> None:
         queue.call(fails, x)
         with pytest.raises((ManyclError, ValueError)):
             queue.catch_up()
+
+
+def test_nothing_is_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing was enqueued since, the stream is not asked, and goes on."""
+    with mc.Queue("native") as queue:
+        x = queue.array(np.arange(N, dtype=np.int32))
+        add = mc.Program(SOURCE).add
+        for _ in range(3):
+            add(queue, (N,), None, x, queue.zeros(N, np.int32), np.int32(1))
+            queue.finish()
+        stream = queue.enqueued.stream
+        assert stream is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(type(stream), "look", None)
+            queue.finish()
+            queue.catch_up()
+        assert queue.enqueued.stream is stream
+        add(queue, (N,), None, x, x, np.int32(1))
+        assert (x.get() == 2 * (np.arange(N) + 3) + 1).all()

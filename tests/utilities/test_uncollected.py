@@ -1,0 +1,52 @@
+"""Garbage collection while much is imported: it waits, and is due later, but nothing is kept from it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from manycl.utilities.interrupts import uncollected
+
+
+@pytest.fixture(autouse=True)
+def _unfrozen() -> Iterator[None]:
+    """The tests' own objects are frozen, for quick collections."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+class Node:
+    """An object of a cycle."""
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_what_was_made_inside_is_found_later(was_enabled: bool) -> None:
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        with uncollected():
+            assert not gc.isenabled()
+            node = Node()
+            node.itself = node  # type: ignore[attr-defined]
+            kept = [[] for _ in range(3000)]  # type: ignore[var-annotated]
+        assert gc.isenabled() is was_enabled
+        assert gc.get_count()[1:] == (0, 0)
+        assert gc.get_freeze_count() == 0
+        gone = weakref.ref(node)
+        del node
+        gc.collect()
+        assert gone() is None
+        assert len(kept) == 3000
+    finally:
+        gc.enable()
+
+
+def test_what_the_program_has_frozen_stays_so() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with uncollected():
+        pass
+    assert gc.get_freeze_count() == frozen
