@@ -9,7 +9,7 @@ that may be brought, which come first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,16 +28,15 @@ Brought = dict[tuple[int, int], Table]
 """Shared data that are brought, by parameter and memory (a bit), with what that adds (:func:`_sums`)."""
 
 
-def shared_data(costs: PartitionCosts) -> list[bool] | None:
-    """Return which parameters are shared; None where nodes that do not depend on each other may not find them at the
-    same costs in some order of whole nodes as in any order of partitions: unless each device has a memory of its own,
-    or the host's, the host has all shared data, and no way takes some of them in slices and others as a whole."""
+def is_orderless(costs: PartitionCosts) -> bool:
+    """Return whether nodes that do not depend on each other find shared parameters at the same costs in some order of
+    whole nodes as in any order of partitions, while the host has them: if each device has a memory of its own, or the
+    host's, and no way takes some of them in slices and others as a whole."""
     readers = Counter(p for _, p in costs.writer)
     shared = [readers[p] > 1 for p in range(len(costs.location))]
     own = [bit for bit in costs.bits if bit != HOST_BIT]
     steps = [[i for s in c.steps for i in s.inputs if shared[i.parameter]] for of in costs.choices for c in of]
-    there = all(costs.location[i.parameter] in (0, HOST_BIT) for of in steps for i in of)
-    return shared if there and len({*own}) == len(own) and all(len({i.whole for i in of}) < 2 for of in steps) else None
+    return len({*own}) == len(own) and all(len({i.whole for i in of}) < 2 for of in steps)
 
 
 class _Row(NamedTuple):
@@ -62,9 +61,12 @@ class Solved(NamedTuple):
 def solve(tree: Tree, limit: float, effort: int) -> Solved | None:
     """Return the best plan below ``limit`` that goes on from a node of the tree whose rest is apart, with about
     ``effort`` partial plans: first few are kept at a time, for a lower limit. None where there are too many sets of
-    shared data to bring."""
+    shared data to bring, or devices have some that the host does not."""
     nodes = sorted(tree.open)
-    rows = {node: list(_rows(tree, node)) for node in nodes}
+    shared = tree.shared()
+    if any(tree.location[p] and not tree.location[p] & HOST_BIT for p in shared):
+        return None
+    rows = {node: list(_rows(tree, node, shared)) for node in nodes}
     brought: Brought = {}
     for row in (row for of in rows.values() for row in of):
         if any((brought.setdefault(key, found) != found).any() for key, found in row.whole.items()):
@@ -84,7 +86,7 @@ def solve(tree: Tree, limit: float, effort: int) -> Solved | None:
     return best._replace(bound=bound)
 
 
-def _rows(tree: Tree, node: int) -> Iterator[_Row]:
+def _rows(tree: Tree, node: int, shared: Set[int]) -> Iterator[_Row]:
     """Yield the ways to run a node, as if all shared data were everywhere."""
     location, known = tree.location, list(tree.location)
     chosen, left = tree.begun.get(node, (-1, -1))
@@ -96,13 +98,13 @@ def _rows(tree: Tree, node: int) -> Iterator[_Row]:
         slices: Brought = {}
         for step in (choice.steps[part] for part in parts):
             for p, seconds, is_whole, joules in step.inputs:
-                if tree.shared[p] and known[p] and not known[p] & step.memory:
+                if p in shared and known[p] and not known[p] & step.memory:
                     more = np.zeros(len(tree.free) + 2)
                     more[step.device], more[-1] = seconds, joules
                     of, key = whole if is_whole else slices, (p, step.memory)
                     of[key] = more if is_whole else of.get(key, 0.0) + more
         before = _sums(tree)
-        location[:] = [-1 if is_shared else where for is_shared, where in zip(tree.shared, known, strict=True)]
+        location[:] = [-1 if p in shared else where for p, where in enumerate(known)]
         backs = [tree.down(node, c, part) for part in parts]
         added = _sums(tree) - before
         for back in reversed(backs):

@@ -4,13 +4,15 @@ keeping the better schedule.
 Iterated greedy search (R. Ruiz and T. Stuetzle, "A simple and effective iterated greedy algorithm for the permutation
 flowshop scheduling problem", EJOR 177(3), 2007). It changes the two things that determine a schedule: the order in
 which nodes are placed, and the devices of those that stay where they are. The same seed always gives the same schedule.
+Where there are no more orders and devices than steps, each is tried, and no schedule that they give is shorter.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product, starmap
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment
@@ -19,8 +21,6 @@ from manycl.plan.timeline.delays import after
 from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.tuning import PLANNING
 
-TRIES = 4
-"""Tries without gain for each schedule that there is, after which all but surely each has been seen (e**-4 are not)."""
 Wish = DeviceIndex | None
 """The device where a node is to run (None: the one where it ends first)."""
 
@@ -55,9 +55,9 @@ class Search:
         self._given = given
         self._effort = effort
         self._random = random.Random(seed)
-        self._idle = TRIES  # times the schedules: orders times devices
+        self._schedules = 1  # orders times devices, or too many
         for count, places in enumerate(given.view.places, 1):
-            self._idle = min(PLANNING.without_gain, self._idle * count * len(places))
+            self._schedules = min(PLANNING.without_gain + 1, self._schedules * count * len(places))
         self._before = [[p for p, _ in edges] for edges in given.view.before]
         self._after = [[s for s, _ in edges] for edges in after(given.view)]
         self.placed = 0
@@ -82,7 +82,9 @@ class Search:
         no schedule is below."""
         best = current = given
         idle = 0
-        while self.placed < self._effort and idle < self._idle and best.makespan > bound * (1 + 1e-12):
+        if self._schedules <= PLANNING.without_gain and self._schedules * len(given.order) <= self._effort:
+            return min([given, *starmap(self.decode, self._every())], key=lambda found: found.makespan)
+        while self.placed < self._effort and idle < PLANNING.without_gain and best.makespan > bound * (1 + 1e-12):
             found = self.decode(*self._changed(current))
             excess = (found.makespan - current.makespan) / max(current.makespan, 1e-300)
             if excess <= 0 or self._random.random() < math.exp(-excess / PLANNING.temperature):
@@ -91,6 +93,13 @@ class Search:
             if found.makespan < best.makespan * (1 - 1e-12):
                 best, idle = found, 0
         return best
+
+    def _every(self) -> Iterator[tuple[list[int], Sequence[Wish]]]:
+        """Yield all orders, and devices."""
+        for order in permutations(range(len(self._before))):
+            if all(not set(order[i:]).intersection(self._before[node]) for i, node in enumerate(order)):
+                for where in product(*self._given.view.places):
+                    yield list(order), where
 
     def _changed(self, current: SearchState) -> tuple[list[int], list[Wish]]:
         """Return an order and devices next to those of a schedule: by start, one node moved, some devices free."""

@@ -49,7 +49,8 @@ class Bounds:
     ``parts[n][c]`` are those of its partitions alone; ``least[n]``: of its best choice, ``below[n]``: of all nodes
     after it together. ``begin[n]``, by mix: the least mean, from the begin of node n on, of a path and of the work of
     all nodes on it and after it, by which it exceeds that of their work alone. ``cuts``: in order; ``more``: by cut,
-    the seconds by which the rest from its begin on exceeds its weighted work."""
+    the seconds by which the rest from its begin on exceeds its weighted work. ``shares``: by contents (writer and
+    parameter) and memory, all readers' parts of the seconds of bringing them there once, which ``load`` counts."""
 
     def __init__(self, costs: PartitionCosts) -> None:
         self._costs = costs
@@ -62,6 +63,12 @@ class Bounds:
         self._finals = [np.array(of) for of in self.final]
         self._held = [sorted({c.holds for c in choices}) for choices in costs.choices]
         self._work = [self._sure(n) for n in nodes]
+        self._whole = self._brought_whole()
+        self.shares = dict[tuple[int, int, int], list[tuple[int, float]]]()
+        for (by, p, memory), seconds in self._whole.items():
+            readers = [n for (n, q), writer in costs.writer.items() if (writer, q) == (by, p)]
+            if memory in self._owned and len(readers) > 1:
+                self.shares[by, p, memory] = [(n, seconds / len(readers)) for n in readers]
         self._inputs = [self._brought(n) for n in nodes]
         self.weights = self._weights()
         weights = np.array(self.weights)
@@ -76,6 +83,12 @@ class Bounds:
         mine = [n for n in nodes if costs.choices[n] and n != self.last]
         around = [{n, *after[n], *(p for p in mine if n in after[p])} for n in nodes]
         self.cuts = [n for n in mine if around[n].issuperset(mine)]
+        self._earlier = dict.fromkeys(self.cuts, 0.0)
+        for (_, _, memory), of in self.shares.items():
+            weight = self.weights[memories.index(memory.bit_length() - 1)]
+            for n in self.cuts:
+                rest = [seconds for reader, seconds in of if reader == n or reader in after[n]]
+                self._earlier[n] += weight * sum(rest) if len(rest) < len(of) else 0.0
         self.more = {n: self._begin(n)[0] - self.least[n] - self.below[n] for n in reversed(self.cuts)}
         self.begin = [
             [
@@ -114,7 +127,8 @@ class Bounds:
             [mix * spans + (1.0 - mix) * loads + finals + of for mix, of in zip(PLANNING.mixes, after.T, strict=True)]
         )
         if node in self.cuts:
-            means[:] = np.maximum(means.max(0), loads + finals + self.below[node])
+            # (nodes before it may have brought what others from it on read)
+            means = np.maximum(means, np.maximum(means.max(0), loads + finals + self.below[node]) - self._earlier[node])
         return [float(least) for least in means.min(1)]
 
     def _sure(self, node: int) -> Table:
@@ -144,10 +158,23 @@ class Bounds:
                 found[writer, p] = [self._from(node, p, h) for h in held]
         return found
 
+    def _brought_whole(self) -> dict[tuple[int, int, int], float]:
+        """Return the least seconds in which one of their readers brings all of some contents (by their writer and
+        parameter) to a memory (a bit), where others then find them."""
+        found = dict[tuple[int, int, int], float]()
+        for node, choices in enumerate(self._costs.choices):
+            for step in {step for choice in choices for step in choice.steps}:
+                for p in {i.parameter for i in step.inputs if i.whole}:
+                    key = self._costs.writer[node, p], p, step.memory
+                    seconds = sum([i.seconds for i in step.inputs if i.parameter == p])
+                    found[key] = min(seconds, found.get(key, seconds))
+        return found
+
     def _from(self, node: int, parameter: int, held: int) -> Brought:
         costs = self._costs
-        choices, readers = costs.choices[node], costs.readers[costs.writer[node, parameter], parameter]
-        untouched = costs.writer[node, parameter] == INITIAL and held == HOST_BIT and readers == 1
+        writer = costs.writer[node, parameter]
+        choices, readers = costs.choices[node], costs.readers[writer, parameter]
+        untouched = writer == INITIAL and held == HOST_BIT and readers == 1
         work, span = np.zeros((2, len(choices), costs.host + 1))
         fetch = np.zeros(len(choices))
         far = (
@@ -166,9 +193,13 @@ class Bounds:
                     if step.memory == HOST_BIT or counted or (whole and step.memory in seen):
                         continue
                     seen.add(step.memory)
-                    if not whole or step.memory in self._owned:
-                        work[c, step.device] += seconds / readers
-                        span[c, step.device] += seconds if readers == 1 or step.memory in self._owned else 0.0
+                    most = self._whole.get((writer, parameter, step.memory), np.inf)
+                    if not whole and (readers == 1 or most == np.inf):  # nobody else brings it
+                        work[c, step.device] += seconds
+                        span[c, step.device] += seconds
+                    elif step.memory in self._owned:  # once, by one of the readers
+                        span[c, step.device] = min(span[c, step.device] + seconds, most)
+                        work[c, step.device] = span[c, step.device] / readers
             if lacking and readers == 1:
                 fetch[c] = far
                 if len(lacking) == 1:

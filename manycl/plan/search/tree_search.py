@@ -16,12 +16,13 @@ depth first until one is proven to be the shortest or the effort is spent.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import MERGE, ON_HOST, ROUNDING, Plan
-from manycl.plan.search.apart import shared_data, solve
+from manycl.plan.search.apart import is_orderless, solve
 from manycl.plan.search.objective import TIME, Objective
 from manycl.plan.search.partition_costs import PartitionCosts, PricedPart, PricedWay, bring
 from manycl.plan.search.search_bounds import Bounds
@@ -67,11 +68,11 @@ class Tree:
         self.left = sum(s == WAITING for s in self.status)
         self.load = sum(w * f for w, f in zip(bounds.weights, self.free, strict=True))
         self.load += sum(least for n, least in enumerate(bounds.least) if self.status[n] == WAITING)
+        self.found = [0.0] * len(graph)  # weighted seconds that ``least`` counts for bringing what is there by now
         self.final = 0.0  # seconds of the final transfers for placed partitions
         self._least = [min((c.joules for c in choices), default=0.0) for choices in costs.choices]
         self.joules = sum(self._least)  # above idle power, of what is placed, and the least of the rest
-        found = shared_data(costs)
-        self._is_orderless, self.shared = found is not None, found or []
+        self._is_orderless = is_orderless(costs)
         self.path: list[tuple[int, int, int]] = []
 
     @property
@@ -114,6 +115,11 @@ class Tree:
         """Return the ways to run a node."""
         return self._costs.choices[node]
 
+    def shared(self) -> set[int]:
+        """Return the parameters that more than one of the nodes that are left may need."""
+        left = Counter(p for n, p in self._costs.writer if n in self.open or n == self.last)
+        return {p for p, readers in left.items() if readers > 1}
+
     def is_apart(self) -> bool:
         """Return whether the order of the nodes that are left only matters for those that bring shared data: all may
         begin, at once, and nothing but the last host function comes after any."""
@@ -142,22 +148,32 @@ class Tree:
             if load >= limit:
                 return
             more = bounds.load[node][c] - bounds.final[node][c] - bounds.parts[node][c]  # these transfers come first
+            more -= self.found[node]
         seen: set[PricedPart] = set()
         for part, step in enumerate(choice.steps):
             if not left >> part & 1 or step in seen:
                 continue
             seen.add(step)  # another partition that equals it: either may come first
-            end = self.end(node, step)
+            seconds, _, changed = bring(step, self.location, self._costs)
+            end = max(self.free[step.device], self.ready[node]) + seconds + step.seconds + step.sends
             bound = load - more + bounds.weights[step.device] * (end - self.free[step.device] - step.sure)
+            bound -= sum([found for _, found in self._serves(node, step, changed)])
             last = max(self.ended[node], end)
             bound = max(bound, last + bounds.after(node, choice.holds)[-1] + final)
             if bound < limit:
                 found.append(Child(self._cost(bound, joules), end, node, c, part))
 
-    def end(self, node: int, step: PricedPart) -> float:
-        """Return when a partition would end (getTime of Algorithm 3)."""
-        seconds, _, _ = bring(step, self.location, self._costs)
-        return max(self.free[step.device], self.ready[node]) + seconds + step.seconds + step.sends
+    def _serves(self, node: int, step: PricedPart, changed: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
+        """Return the other nodes that are left and find what a partition has brought (``changed`` locations), with
+        their shares of that in weighted seconds."""
+        shares, writer, weight = self._bounds.shares, self._costs.writer, self._bounds.weights[step.device]
+        return [
+            (n, weight * seconds)
+            for p, now in (changed if shares else ())
+            if now & step.memory
+            for n, seconds in shares.get((writer[node, p], p, step.memory), ())
+            if n != node and self.status[n] == WAITING
+        ]
 
     def bound(self) -> float:
         """Return what no plan below this node costs less than."""
@@ -215,8 +231,12 @@ class Tree:
         end = max(free, self.ready[node]) + seconds + step.seconds + step.sends
         left = (begun[1] if begun else (1 << len(choice.steps)) - 1) & ~(1 << part)
         if begun is None:
-            self.load += bounds.parts[node][c] + bounds.final[node][c] - bounds.least[node]
+            self.load += bounds.parts[node][c] + bounds.final[node][c] - bounds.least[node] + self.found[node]
         self.load += bounds.weights[step.device] * (end - free - step.sure)
+        served = [(n, self.found[n], more) for n, more in self._serves(node, step, changed)]
+        for n, known, more in served:
+            self.found[n] = known + more
+            self.load -= more
         self.free[step.device] = end
         self.ended[node] = max(ended, end)
         final = self.final
@@ -240,6 +260,8 @@ class Tree:
             self.path.pop()
             self.final, self.joules = final, before_it
             self.free[step.device], self.load, self.ended[node], self.status[node] = free, load, ended, status
+            for n, known, _ in reversed(served):
+                self.found[n] = known
             for p, where in before:
                 self.location[p] = where
             if begun is None:

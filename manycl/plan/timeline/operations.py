@@ -195,19 +195,10 @@ class Operations:
 
     # times
 
-    def makers(self, op: int) -> tuple[int, ...]:
-        """Return what must have ended for the results of ``op`` to be there: all parts of its node in its memory."""
-        return () if op == INITIAL else self._together.get(op, (op,))
-
     def known(self, op: int, device: DeviceIndex) -> float:
         """Return when a device knows that the results of ``op`` are there."""
         at = self.floor
-        if op == INITIAL:
-            return at
-        if op not in self._together:
-            known = self.end[op] if self.device[op] == device != ON_HOST else self.heard[op]
-            return known if known > at else at
-        for w in self.makers(op):
+        for w in self._together.get(op, (op,)) if op != INITIAL else ():  # all parts of its node in its memory
             at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
         return at
 
@@ -323,7 +314,9 @@ class Operations:
         by what was taken back are closed). One is later than it was placed only where simultaneous operations slow each
         other down."""
         what, ends = self.what, self.end
-        order = sorted(range(len(what)), key=lambda op: (what[op].start, ends[op]))
+        order = sorted(range(len(what)), key=[(w.start, end) for w, end in zip(what, ends, strict=True)].__getitem__)
+        if not (self._contended or None in self._slots):
+            return self._closed(order)
         kernels = [(op, a) for op in order if isinstance(a := what[op], Assignment)]
         moves = [(op, m) for op in order if isinstance(m := what[op], Move)]
         index = [0] * len(order)
@@ -345,6 +338,29 @@ class Operations:
             waits(),
             [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
         )
+
+    def _closed(self, order: Sequence[int]) -> list[Assignment]:
+        """Return the assignments as :meth:`finish` does, where nothing is slowed down: in this order, one by one."""
+        whats, devices, waits, slots, of = self.what, self.device, self._waits, self._slots, self.of
+        before, enqueues, handover, given = self.problem.graph.predecessors, self._enqueues, self._handover, self.floor
+        ends, free, found = [self.floor] * len(order), dict[BusyIntervals | None, float](), list[Assignment]()
+        for op in order:
+            what, device, queue, after = whats[op], devices[op], slots[op], waits[op]
+            given += enqueues[device][type(what) is Move]
+            start = free.get(queue, given)
+            if given > start:
+                start = given
+            if type(what) is Assignment:
+                after = [*after, *[w for p in before[what.node] for w in of[p]]]
+            for w in after:
+                known = ends[w] if devices[w] == device != ON_HOST else ends[w] + handover
+                if known > start:
+                    start = known
+            end = what.end if start == what.start else start + (what.end - what.start)
+            ends[op] = free[queue] = end
+            if type(what) is Assignment:
+                found.append(what if start == what.start else what.at(start, end))
+        return found
 
     def _seconds(self, what: Assignment | Move) -> float:
         if isinstance(what, Move):

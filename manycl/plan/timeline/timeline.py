@@ -193,7 +193,8 @@ class Timeline(Operations):
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
         """Add the first transfers, in each queue in the order in which the data are ready; return when they arrive."""
-        arrive, handover, host, transfer = self.floor, self._handover, self._host, self._transfer
+        arrive = floor = self.floor
+        handover, host, transfer = self._handover, self._host, self._transfer
         several = len(missing) > 1  # a single transfer shares no queue
         queues, ways, given, enqueues = self._queues, self._routes.hops, self._given[-1], self._enqueues
         ends, heard, devices, together = self.end, self.heard, self.device, self._together
@@ -204,7 +205,9 @@ class Timeline(Operations):
             for a, b, lane, queue in ways(source, device):
                 if by is not None:
                     ready = here if lane == before else here + handover
-                elif op == INITIAL or op in together:
+                elif op == INITIAL:
+                    ready = floor
+                elif together and op in together:
                     ready = self.known(op, lane)
                 else:
                     ready = ends[op] if devices[op] == lane else heard[op]
@@ -212,11 +215,11 @@ class Timeline(Operations):
                 if given > ready:
                     ready = given
                 slots = queues[queue]
-                if several and busy.get(slots, ready) > ready:
-                    ready = busy[slots]
+                if several and (until := busy.get(slots, ready)) > ready:
+                    ready = until
                 if host is None:
-                    seconds = transfer(nbytes, a, b)
-                    start = slots.first(ready, seconds)
+                    seconds, taken = transfer(nbytes, a, b), slots.ends
+                    start = slots.first(ready, seconds) if taken and taken[-1] > ready else ready
                     here = start + seconds
                 else:
                     start, here = self.sent(slots, ready, nbytes, (a, b))
@@ -335,9 +338,10 @@ class Timeline(Operations):
 
     def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
         """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
-        waits, made, arrived, add, makers = [*after], list[int](), self.segments.arrived, self._add, self.makers
+        waits, made, arrived, add, together = [*after], list[int](), self.segments.arrived, self._add, self._together
         for move, origin, by, slots in hops:
-            op = add(move, makers(origin) if by is None else (made[by],), slots)
+            makers = (made[by],) if by is not None else together.get(origin, (origin,)) if origin != INITIAL else ()
+            op = add(move, makers, slots)
             made.append(op)
             arrived(move, op)
             if move.target == memory:

@@ -216,6 +216,41 @@ def test_the_pruned_search_finds_what_the_whole_tree_has(case: tuple[Problem, in
     assert whole.best <= early["model_seconds"] * (1 + 1e-9) + 1e-12
 
 
+def who_brings(chance: random.Random) -> tuple[Problem, int]:
+    """Two or three nodes that find the same contents, whole or in slices, in memories that hold few buffers: what one
+    of them has brought, another need not bring."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer((GROUPS + 2) * ROW) for _ in range(chance.randint(2, 4))]
+    splits, count = {}, chance.randint(2, 3)
+    for n in range(count):
+        reads, writes = (tuple(chance.sample(buffers, chance.randint(*few))) for few in ((1, 2), (0, 1)))
+        builder.add(rows(f"n{n}", reads, writes, chance.choice(["", "", "gpu"])))
+        if chance.random() < 0.7 and n < 2:
+            found = {key: chance.choice([Slice(ROW), Slice(ROW, 3 * ROW, -ROW)]) for key in reads if key not in writes}
+            splits[n] = Split(0, GROUPS, {**{key: Slice(ROW) for key in writes}, **found})
+    room = chance.choice([1 << 20, (GROUPS + 2) * ROW * 2])
+    memories = chance.choice([(1,), (0, 1), (1, 1), (1, 2)])
+    devices = [
+        Device(f"d{i}", "gpu", memory=m, global_memory=room, max_allocation=room) for i, m in enumerate(memories)
+    ]
+    seconds = [[chance.choice([0.1, 0.5, 1.0, 2.7]) for _ in memories] for _ in range(count)]
+    valid = {key: frozenset({chance.choice([HOST, HOST, 1])}) for key in buffers}
+    p = problem(builder.build(), seconds, Machine(tuple(devices)), valid=valid)
+    estimates = Affine(seconds, chance.choice([0.0, 0.1, 0.5]), chance.choice([0.0, 0.001, 0.01]))
+    return replace(p, estimates=estimates, splits=splits), chance.choice([2, 3])
+
+
+@pytest.mark.parametrize("seed", [84, 142, 187, 259, 297, 418, 451])  # a bound, or a plan, was wrong
+def test_what_one_node_brings_another_finds(seed: int) -> None:
+    p, rates = who_brings(random.Random(seed))
+    whole = Everything(p, rates)
+    plan = Repara().plan(replace(p, options={"rates": str(rates), "effort": "5000000"}))
+    assert plan.details["complete"]
+    assert plan.details["model_seconds"] == pytest.approx(whole.best, rel=1e-9)
+    early = Repara().plan(replace(p, options={"rates": str(rates), "effort": "1"})).details
+    assert early["bound"] <= whole.best * (1 + 1e-9)
+
+
 @st.composite
 def apart(draw: st.DrawFn) -> tuple[Problem, int]:
     """Nodes that do not depend on each other, some of them alike; they share data, whole or in slices, or do not; the

@@ -13,7 +13,8 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.occupancy import LaunchRange
 from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.policies.papers.mkmd import climb
+from manycl.plan.policies.papers.mkmd import climb, partition
+from manycl.plan.policies.papers.mkmd_coarse import coarse, in_priority, look_up
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Part, Problem
 from manycl.plan.search.partition import Slot, water_fill, where_data_are
@@ -226,6 +227,18 @@ def test_slots_against_a_row_of_booleans(wanted: list[tuple[int, int]], ready: i
         busy[start:end] = [False] * (end - start)
         assert found.first(ready, seconds) == next(t for t in range(ready, 60) if not any(busy[t : t + seconds]))
     assert found.starts == found.ends == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(p=split_problems())
+def test_times_one_by_one_are_those_of_all_events(p: Problem) -> None:
+    table = look_up(p)
+    timeline = partition(p, table, coarse(p, table, in_priority(p, table)))
+    found = timeline.finish()
+    timeline._contended = True  # as if commands could slow each other down
+    wanted = timeline.finish()
+    assert [(a.node, a.device, a.first) for a in found] == [(a.node, a.device, a.first) for a in wanted]
+    assert [(a.start, a.end) for a in found] == [pytest.approx((a.start, a.end)) for a in wanted]
 
 
 @settings(max_examples=60, deadline=None)
