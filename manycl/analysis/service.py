@@ -72,30 +72,12 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
     return program
 
 
-def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run ranges of the work-groups of a launch of ``kernel``, or why that cannot be done. Raises KeyError for a
-    kernel that the program does not have, :class:`SourceError` where a file that it includes has changed and no longer
-    compiles."""
-    result: SubKernel = _question(program, "sub_kernel", kernel)
+def sub_kernel(program: ProgramFacts, kernel: str, how: str = "sub_kernel") -> SubKernel:
+    """How to run ranges of the work-groups of a launch of ``kernel``, or to run it in another way (``how``: as of
+    :func:`manycl.analysis.texts.rewrite.sub_kernel`), or why that cannot be done. Raises KeyError for a kernel that the
+    program does not have, :class:`SourceError` where a file that it includes has changed and no longer compiles."""
+    result: SubKernel = _question(program, how, kernel)
     return result if result.edited else replace(result, options=program.options)
-
-
-def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """Return the kernel for ranges of a launch on parts of buffers, or why there is none. Raises as others."""
-    found: SubKernel = _question(program, "windowed_kernel", kernel)
-    return found
-
-
-def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """Return the kernel for arguments that begin within buffers, or why there is none. Raises as :func:`sub_kernel`."""
-    found: SubKernel = _question(program, "shifted_kernel", kernel)
-    return found
-
-
-def guarded_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """Return the kernel that runs only where an integer is set, or why there is none. Raises as :func:`sub_kernel`."""
-    found: SubKernel = _question(program, "guarded_kernel", kernel)
-    return found
 
 
 def image_kernel(program: ProgramFacts, kernel: str, pixels: tuple[str, ...]) -> SubKernel:
@@ -131,13 +113,17 @@ def work_group_function(
 def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
     """What a kernel accesses and counts in any launch, in terms of ids and scalars. Raises KeyError for a kernel that
     the program does not have. The same arguments give the same object."""
+    return _followed(program, kernel, None)
+
+
+def _followed(program: ProgramFacts, kernel: str, launch: KnownLaunch | None) -> KernelSummary:
     facts = program.kernels[kernel]
-    key = program.tree, kernel
-    found = _summaries.get(key)
+    key = program.tree, kernel, launch and launch.key
+    found = _interpreted.get(key)
     if found is None:
         from manycl.analysis.interpreter.interpret import interpret
 
-        found = _summaries.keep(key, interpret(_unit(program), facts))
+        found = _interpreted.keep(key, interpret(_unit(program), facts, launch))
     return found
 
 
@@ -309,14 +295,8 @@ def steps(program: ProgramFacts, kernel: str) -> int:
 
 def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KernelSummary:
     """What a kernel accesses and counts in one launch; without isl, whose import alone takes a tenth of a second."""
-    key = program.tree, kernel, launch.key
-    known = _launches.get(key)
-    found = known.summary if known is not None else _interpreted.get(key)
-    if found is None:
-        from manycl.analysis.interpreter.interpret import interpret
-
-        found = _interpreted.keep(key, interpret(_unit(program), program.kernels[kernel], launch))
-    return found
+    known = _launches.get((program.tree, kernel, launch.key))
+    return known.summary if known is not None else _followed(program, kernel, launch)
 
 
 def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
@@ -448,13 +428,12 @@ _lock = threading.Lock()
 _asking = threading.Lock()
 _programs: Kept[tuple[object, ...], ProgramFacts] = Kept(_CACHED)
 _units: Kept[bytes, Unit] = Kept(_CACHED)
-_summaries: Kept[tuple[bytes, str], KernelSummary] = Kept(_CACHED)
 _deciding: Kept[tuple[bytes, str], tuple[frozenset[int] | None]] = Kept(_CACHED)
 _alike: Kept[tuple[object, ...], KnownLaunch] = Kept(_CACHED)
 _same: Kept[tuple[object, ...], KnownLaunch] = Kept(MANY)
 _texts: Kept[tuple[object, ...], object] = Kept(_CACHED)
 _launches: Kept[tuple[object, ...], LaunchFacts] = Kept(_CACHED)
-_interpreted: Kept[tuple[object, ...], KernelSummary] = Kept(_CACHED)
+_interpreted: Kept[tuple[object, ...], KernelSummary] = Kept(MANY)
 _families: Kept[tuple[object, ...], LaunchFamily] = Kept(_CACHED)
 _steps: dict[tuple[bytes, str], int] = {}
 _current: WorkerProcess | None = None

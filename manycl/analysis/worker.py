@@ -207,13 +207,10 @@ def _result(question: Question, unit: Unit) -> object:
     if question.what == "work_group_function":
         return work_group_function(unit, question.kernel, *question.arguments)
     if question.what == "merge_kernel":
-        return merge.merge_kernel(unit, question.kernel, source, options)
+        return merge.merge_kernel(unit, question.kernel, options)
     if question.what == "image_kernel":
         return images.image_kernel(unit, question.kernel, options, *question.arguments)
-    if question.what == "sub_kernel":
-        return rewrite.sub_kernel(unit, question.kernel, source, options)
-    edited = (rewrite.windowed_kernel, rewrite.shifted_kernel, rewrite.guarded_kernel)
-    return {made.__name__: made for made in edited}[question.what](unit, question.kernel, options)
+    return rewrite.sub_kernel(unit, question.kernel, source, options, question.what)
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

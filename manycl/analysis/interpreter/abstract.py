@@ -15,7 +15,6 @@ MOST_STEPS = 400_000  # for one kernel: nodes evaluated, and variables copied at
 MOST_CHARACTERS = 1 << 27  # of the expressions made for it; 5 to 8 ns each where they are long
 COPIED = 64  # variables are copied in the time of a step
 FLOATING_STEPS = 16  # that an operation on floating-point numbers takes which are followed
-MOST_ACCESSES = 6_000
 DEEPEST_CALLS = 40
 
 

@@ -8,6 +8,8 @@ limit. Everything else that changes is unknown in the loop and behind it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from manycl.analysis.interpreter.abstract import Exits, Unanalysable
 from manycl.analysis.interpreter.paths import ControlState, Env, meet
 from manycl.analysis.interpreter.values import (
@@ -96,20 +98,9 @@ class Loops(LoopParts):
         for cell in changed:
             start[cell] = self.symbol(cell, env[cell])
         self.env = dict(start)
-        self.exits.append(Exits(continues=[], label=parts.label))
-        condition = x.ONE
-        if not parts.after and parts.condition is not None:
-            condition = self.condition(parts.condition)
-            self.path = self.path.where(condition) if self.path is not None else None
-        if self.concrete or not self.leaves_alone(parts.body):
-            self.execute(parts.body)
-        self.meet_continues()
-        if parts.after and parts.condition is not None and self.path is not None:
-            condition = self.condition(parts.condition)
-        if parts.step is not None and self.path is not None:
-            self.value(parts.step)
+        tried = self.concrete or not self.leaves_alone(parts.body)
+        condition, breaks = self.turn(parts, self.execute if tried else lambda body: None, True)
         end = ControlState(self.path, self.env) if self.path is not None else None
-        breaks = self.exits.pop().breaks
         returned = len(self.frames[-1].returns) > returns or self.jumps() != jumps
         del self.frames[-1].returns[returns:]
         self.jump_back(jumps)
@@ -120,6 +111,22 @@ class Loops(LoopParts):
         self.names = names | {"?": self.names.get("?", 0)}
         lost = self.lossy != lossy
         return Iteration(start, condition, end, breaks, returned, base, first, lost, parts.after)
+
+    def turn(self, parts: Parts, run: Callable[[Node], None], narrows: bool) -> tuple[Expr, list[ControlState]]:
+        """Do an iteration, under its condition if that ``narrows`` the path; return the condition, and the breaks."""
+        condition = x.ONE
+        self.exits.append(Exits(continues=[], label=parts.label))
+        if not parts.after and parts.condition is not None and self.path is not None:
+            condition = self.condition(parts.condition)
+            if narrows and self.path is not None:
+                self.path = self.path.where(condition)
+        run(parts.body)
+        self.meet_continues()
+        if parts.after and parts.condition is not None and self.path is not None:
+            condition = self.condition(parts.condition)
+        if parts.step is not None and self.path is not None:
+            self.value(parts.step)
+        return condition, self.exits.pop().breaks
 
     def meet_continues(self) -> None:
         states = list(self.exits[-1].continues or [])
@@ -192,18 +199,7 @@ class Loops(LoopParts):
         self.env = dict(head)
         if form.trips is not None and self.path is not None:
             self.path = self.path.where(x.less(counter, form.trips))
-        self.exits.append(Exits(continues=[], label=parts.label))
-        if not parts.after and parts.condition is not None and self.path is not None:
-            condition = self.condition(parts.condition)
-            if not form.exact and self.path is not None:
-                self.path = self.path.where(condition)
-        self.iteration(parts.body)
-        self.meet_continues()
-        if parts.after and parts.condition is not None and self.path is not None:
-            self.condition(parts.condition)
-        if parts.step is not None and self.path is not None:
-            self.value(parts.step)
-        return self.exits.pop().breaks
+        return self.turn(parts, self.iteration, not form.exact)[1]
 
     loops_begun = 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
 
 from manycl.analysis.reading import builtins
 from manycl.analysis.reading.points_to import NONE, SYMBOLIC, VOID, FunctionSummary, Location, Locations, PointsTo
@@ -53,21 +54,13 @@ def accesses(
             yield frozenset(found.reads), frozenset(found.writes)
 
 
-def _callees_first(unit: Unit) -> list[Function]:
+def _callees_first(unit: Unit) -> Iterator[Function]:
     """The functions, each behind those that it mentions."""
-    order: list[Function] = []
-    seen: set[int] = set()
-    stack = [(function, False) for function in unit.functions.values()]
-    while stack:
-        function, done = stack.pop()
-        if done:
-            order.append(function)
-        elif function.ref not in seen:
-            seen.add(function.ref)
-            stack.append((function, True))
-            found = {n.ref for n in function.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
-            stack.extend((unit.functions[ref], False) for ref in found)
-    return order
+    mentioned = {
+        ref: {n.ref for n in function.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
+        for ref, function in unit.functions.items()
+    }
+    return map(unit.functions.__getitem__, TopologicalSorter(mentioned).static_order())
 
 
 def is_null(node: Node) -> bool:

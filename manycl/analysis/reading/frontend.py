@@ -10,7 +10,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -81,9 +81,8 @@ def _load(source: str, path: str, folder: str | None, options: BuildOptions, ver
     expanded = expand(source, path, folder, options, version)
     unit = _parse(expanded.text, version)
     found = diagnostics(unit, expanded)
-    if any(d.is_error for d in found):
+    if errors := tuple(d for d in found if d.is_error):
         # must come before any question about types: libclang may crash on those of a broken program
-        errors = all_errors(unit, expanded, lambda text: _parse(text, version))
         raise SourceError(f"{path}: the source does not compile as OpenCL C {version[2:]}", errors)
     warnings = () if options.quiet else tuple(str(d) for d in (*expanded.warnings, *found))
     lowered = _Lowering(unit, expanded, version).unit(warnings, everything)
@@ -343,7 +342,6 @@ FILE = "/manycl/program.cl"
 """The expanded text's name, in memory only."""
 ERROR = 3  # libclang's severities: 2 warning, 3 error, 4 fatal
 _SEVERITIES = {2: "warning", 3: "error", 4: "fatal error"}
-_REPAIRS = 4  # rounds in which what is missing is put in, to find what is wrong behind it
 
 
 def diagnostics(unit: Any, expanded: Expanded) -> list[Diagnostic]:
@@ -351,49 +349,13 @@ def diagnostics(unit: Any, expanded: Expanded) -> list[Diagnostic]:
     return [_diagnostic(d, expanded, rows) for d in unit.diagnostics if d.severity in _SEVERITIES]
 
 
-def _diagnostic(found: Any, expanded: Expanded, rows: list[str], moved: int = 0) -> Diagnostic:
-    """With the place in the user's file, ``moved`` bytes before the compiler's column."""
+def _diagnostic(found: Any, expanded: Expanded, rows: list[str]) -> Diagnostic:
+    """With the place in the user's file."""
     severity, location = _SEVERITIES[found.severity], found.location
     if location.file is None or location.file.name != FILE:
         return Diagnostic("<built in>", 0, 0, severity, found.spelling)
     index = min(max(location.line - 1, 0), len(expanded.lines) - 1)
     row = rows[index]
-    before = row.encode()[: max(location.column - moved - 1, 0)].decode(errors="replace")
+    before = row.encode()[: max(location.column - 1, 0)].decode(errors="replace")
     path, line, column, own = expanded.place(index, len(before) + 1, row)
     return Diagnostic(path, line, column, severity, found.spelling, own)
-
-
-def all_errors(unit: Any, expanded: Expanded, parse: Callable[[str], Any]) -> tuple[Diagnostic, ...]:
-    """All errors: the compiler skips what stands behind something missing, so that is put in and asked again
-    (``parse``: a text as the compiler sees it)."""
-    rows = expanded.text.split("\n")
-    texts = list(rows)
-    added: dict[int, list[int]] = {}  # by row, the columns before which a byte was put in, in the user's text
-    errors: dict[tuple[int, int, str], Diagnostic] = {}  # by place in the expanded text
-    for _ in range(_REPAIRS):
-        missing = []
-        for found in unit.diagnostics:
-            if found.severity < ERROR:
-                continue
-            place = found.location
-            here = added.get(place.line - 1, [])
-            moved = sum(column + i < place.column for i, column in enumerate(sorted(here)))
-            error = _diagnostic(found, expanded, rows, moved)
-            errors.setdefault((place.line if error.line else 0, error.column, error.text), error)
-            missing += [fix for fix in found.fixits if _puts_in_one(fix)]
-        if not missing or not expanded.text.isascii():
-            break
-        for fix in sorted(missing, key=lambda fix: -fix.range.start.column):
-            row, column = fix.range.start.line - 1, fix.range.start.column
-            here = added.setdefault(row, [])
-            texts[row] = texts[row][: column - 1] + fix.value + texts[row][column - 1 :]
-            here.append(column - sum(c + i < column for i, c in enumerate(sorted(here))))
-        unit = parse("\n".join(texts))
-    return tuple(errors[key] for key in sorted(errors))
-
-
-def _puts_in_one(fix: Any) -> bool:
-    """Whether a repair only puts in a character of punctuation."""
-    start, end = fix.range.start, fix.range.end
-    same = (start.line, start.column) == (end.line, end.column)
-    return same and fix.value in (";", ")", "]", "}") and start.file is not None and start.file.name == FILE

@@ -187,7 +187,7 @@ def operands(node: Node) -> list[Node]:
 def initial_value(unit: Unit, node: Node) -> Node | None:
     """Return the initial value of a variable's declaration, if it has one."""
     for value in operands(node)[-1:]:
-        if unit.text[node.start : value.start].rstrip().endswith(b"="):  # else it is the length of an array, say
+        if unit.text[node.start : value.start].rstrip(b"( \t\r\n").endswith(b"="):  # else it is an array's length, say
             return value
     return None
 

@@ -143,10 +143,6 @@ def _replaced(e: Expr, name: str, whole: Expr) -> Expr | None:
         if found is None:
             return None
         args.append(found)
-    if e.op == "sum":
-        return x.add(x.const(e.value), *(x.scale(a, f) for a, f in zip(args, e.terms, strict=True)))
-    if e.op == "mul":
-        return reduce(x.mul, args)
     if e.op in ("fdiv", "fmod") and args[1].op == "const":
         by = args[1].value
         multiple = x.add(*(x.scale(a, f // by) for a, f in args[0].summands if f % by == 0))
@@ -155,5 +151,4 @@ def _replaced(e: Expr, name: str, whole: Expr) -> Expr | None:
             return x.remainder(rest, args[1], floor=True)
         quotient = x.divide(rest, args[1], floor=True)
         return None if quotient is None else x.add(multiple, quotient)
-    simple = x.PLAIN.get(e.op)
-    return None if simple is None else simple(*args)
+    return x.rebuilt(e, args) if e.op not in ("fdiv", "fmod", "tdiv", "wrap") else None

@@ -55,9 +55,9 @@ class MergeKernel:
     reason: str = ""
 
 
-def merge_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> MergeKernel:
-    """The merge kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
-    a program that was read; KeyError for a kernel that it does not have."""
+def merge_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> MergeKernel:
+    """The merge kernel of a kernel of ``unit``, which was read with build ``options``. Never raises for a program that
+    was read; KeyError for a kernel that it does not have."""
     root = unit.kernel(kernel)
     try:
         return _Merging(unit, root).merge_kernel(remaining_options(options, unit.version))

@@ -31,27 +31,32 @@ FIRST = {False: f"((uint)(first) < {NARROW}u ? (first) : {NARROW})", True: "(fir
 """The first global id, by whether ids may have more than 31 bits. Compilers are shown that its sum with the number of a
 work-item in its tile does not overflow: ids that might wrap around are not known to be consecutive."""
 
-_AT = "(d == 0 ? {0} : d == 1 ? {1} : d == 2 ? {2} : {3})"
 _OF = "int @x, int @y, int @z, const struct @group *@w"
 _ITEMS = ("@x", "@y", "@z")
+_TEXTS = {
+    "get_global_id": ("((ulong)(@BASE({at}base[{d}]) + {item}))", 0),
+    "get_local_id": ("((ulong){item})", 0),
+    "get_group_id": ("({at}group[{d}])", 0),
+    "get_local_size": ("({at}items[{d}])", 1),
+    "get_enqueued_local_size": ("({at}r->local_size[{d}])", 1),
+    "get_global_size": ("({at}r->global_size[{d}])", 1),
+    "get_num_groups": ("({at}r->groups[{d}])", 1),
+    "get_global_offset": ("({at}r->offset[{d}])", 0),
+}
+"""The texts for queries of a dimension, and the number that stands for what is beyond all dimensions."""
 
 
-def _each(words: str, beyond: str) -> str:
-    return _AT.format(*(words.format(d) for d in range(3)), beyond)
+def literal(name: str, dimension: int, at: str) -> str:
+    """The text for a query of a dimension that is known; ``at`` reads a member of the group: ``w.`` or ``w->``."""
+    words, beyond = _TEXTS[name]
+    return f"{beyond}ul" if dimension > 2 else words.format(at=at, d=dimension, item=_ITEMS[dimension])
 
 
 FUNCTIONS = "\n".join(
-    f"static inline __attribute__((always_inline)) ulong @{name}(uint d, {_OF}) {{ return {value}; }}"
-    for name, value in (
-        ("get_global_id", _AT.format(*(f"(ulong)(@BASE(@w->base[{d}]) + {_ITEMS[d]})" for d in range(3)), "0")),
-        ("get_local_id", _AT.format(*(f"(ulong){item}" for item in _ITEMS), "0")),
-        ("get_group_id", _each("@w->group[{}]", "0")),
-        ("get_local_size", _each("@w->items[{}]", "1")),
-        ("get_enqueued_local_size", _each("@w->r->local_size[{}]", "1")),
-        ("get_global_size", _each("@w->r->global_size[{}]", "1")),
-        ("get_num_groups", _each("@w->r->groups[{}]", "1")),
-        ("get_global_offset", _each("@w->r->offset[{}]", "0")),
-    )
+    f"static inline __attribute__((always_inline)) ulong @{name}(uint d, {_OF}) {{ return "
+    + "".join(f"d == {d} ? {literal(name, d, '@w->')} : " for d in range(3))
+    + f"{literal(name, 3, '')}; }}"
+    for name in _TEXTS
 )
 
 
@@ -73,25 +78,6 @@ static inline event_t @strided_out(void *to, const void *from, ulong size, ulong
 """
 """A group's copies, which its first work-item does: what they copy is complete before them, and is looked at behind."""
 _COPY = re.compile(r"async_work_group_(strided_)?copy")
-
-
-def literal(name: str, dimension: int, at: str) -> str:
-    """The text for a query of a dimension that is known; ``at`` reads a member of the group: ``w.`` or ``w->``."""
-    if dimension > 2:
-        return {"get_local_size": "1ul", "get_enqueued_local_size": "1ul"}.get(
-            name, "1ul" if name in ("get_global_size", "get_num_groups") else "0ul"
-        )
-    item = _ITEMS[dimension]
-    return {
-        "get_global_id": f"((ulong)(@BASE({at}base[{dimension}]) + {item}))",
-        "get_local_id": f"((ulong){item})",
-        "get_group_id": f"({at}group[{dimension}])",
-        "get_local_size": f"({at}items[{dimension}])",
-        "get_enqueued_local_size": f"({at}r->local_size[{dimension}])",
-        "get_global_size": f"({at}r->global_size[{dimension}])",
-        "get_num_groups": f"({at}r->groups[{dimension}])",
-        "get_global_offset": f"({at}r->offset[{dimension}])",
-    }[name]
 
 
 def _linear(name: str, at: str) -> str:

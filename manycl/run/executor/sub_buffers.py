@@ -34,7 +34,7 @@ def shifted(program: ProgramFacts, kernel: str) -> Shifted:
     key = id(program), kernel
     found = _known.get(key)
     if found is None:
-        made = service.shifted_kernel(program, kernel)
+        made = service.sub_kernel(program, kernel, "shifted_kernel")
         text = program if made.reason else service.parse_program(made.source, path=program.path, options=made.options)
         found = _known.keep(key, Shifted(text, made.windows, made.reason, program))
     return found

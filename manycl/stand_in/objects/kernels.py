@@ -222,38 +222,16 @@ class Kernel(OpenCLObject):
     def _set_enqueue_and_set_args(self, enqueue: Callable[..., Event], set_args: Callable[..., None]) -> None:
         self._enqueue, self._set_args = enqueue, set_args
 
-    def __call__(
-        self,
-        queue: Any,
-        global_size: Any,
-        local_size: Any,
-        *args: Any,
-        global_offset: Any = None,
-        g_times_l: bool = False,
-        allow_empty_ndrange: bool = False,
-        wait_for: Any = None,
-    ) -> Event:
+    def __call__(self, queue: Any, global_size: Any, local_size: Any, *args: Any, **options: Any) -> Event:
         if self._enqueue is not None:
-            return self._enqueue(
-                self,
-                queue,
-                global_size,
-                local_size,
-                *args,
-                global_offset=global_offset,
-                g_times_l=g_times_l,
-                allow_empty_ndrange=allow_empty_ndrange,
-                wait_for=wait_for,
-            )
+            return self._enqueue(self, queue, global_size, local_size, *args, **options)
         if len(args) != len(self.given):
             raise TypeError(
                 f"enqueue_knl_{self._name}() takes {len(self.given) + 4} positional arguments but {len(args) + 4} were"
                 " given"
             )
         self._each(range(len(args)), self.set_arg, args)
-        return enqueue_nd_range_kernel(
-            queue, self, global_size, local_size, global_offset, wait_for, g_times_l, allow_empty_ndrange
-        )
+        return enqueue_nd_range_kernel(queue, self, global_size, local_size, **options)
 
     # information
 

@@ -125,7 +125,7 @@ def queue() -> Iterator[mc.Queue]:
 
 def forgotten(queue: mc.Queue) -> None:
     """Everything that the analysis, models and planners have kept."""
-    for kept in (service._units, service._summaries, service._interpreted, service._texts, service._launches):
+    for kept in (service._units, service._interpreted, service._texts, service._launches):
         kept.clear()
     for answers in (splitting._known, trips._known, trips._answers._read, division._known, division._shared):
         answers.clear()
