@@ -6,9 +6,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from manycl.analysis.interpreter.abstract import DEEPEST_CALLS, Frame, Unanalysable
+from manycl.analysis.interpreter.abstract import (
+    DEEPEST_CALLS,
+    ControlState,
+    Frame,
+    Path,
+    Unanalysable,
+    ancestor,
+    join,
+    meet,
+)
 from manycl.analysis.interpreter.operators import Expressions
-from manycl.analysis.interpreter.paths import ControlState, Path, ancestor, join, meet
 from manycl.analysis.interpreter.values import (
     FLOATING,
     FOLLOWED,

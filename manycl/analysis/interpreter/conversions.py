@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from manycl.analysis.interpreter.paths import ControlState, join, meet
+from manycl.analysis.interpreter.abstract import ControlState, join, meet
 from manycl.analysis.interpreter.places import Initialisers
 from manycl.analysis.interpreter.values import (
     FLOATING,

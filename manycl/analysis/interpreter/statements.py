@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from manycl.analysis.interpreter.abstract import Exits, Unanalysable
+from manycl.analysis.interpreter.abstract import ControlState, Exits, Path, Unanalysable
 from manycl.analysis.interpreter.calls import Calls
-from manycl.analysis.interpreter.paths import ControlState, Path
 from manycl.analysis.interpreter.values import OPAQUE, Aggregate, Cell, blank
 from manycl.analysis.reading.jumps import label_of, structured
 from manycl.analysis.reading.tree import Node, initial_value

@@ -18,7 +18,6 @@ from manycl.analysis.reading.builtins import effects
 from manycl.analysis.reading.directions import ASSEMBLY
 from manycl.analysis.reading.options import remaining_options
 from manycl.analysis.reading.tree import Function, Node, Unit, callee
-from manycl.analysis.texts import windows
 
 #: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
 QUANTITIES = ("first_group", "num_groups", "global_size", "global_offset")
@@ -109,7 +108,7 @@ def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str], how
     that cannot be. Never raises for a program that was read; KeyError for a kernel that it does not have. ``how``:
 
     ``sub_kernel``: for ranges of its work-groups. ``windowed_kernel``: the same, all of whose arguments that may be
-    windows are (:mod:`manycl.analysis.texts.windows`). ``shifted_kernel``: to be run as a whole, with such arguments
+    windows are (below). ``shifted_kernel``: to be run as a whole, with such arguments
     moved back before anything else by what is given for them. ``guarded_kernel``: to be run as a whole, does nothing
     where the integer to which its last argument, which is hidden, points is 0."""
     given, root, moved = tuple(options), unit.kernel(kernel), tuple[int, ...]()
@@ -118,9 +117,9 @@ def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str], how
     if how == "sub_kernel" and not (hidden or reason):
         return SubKernel(kernel, source, given)
     if how == "guarded_kernel":
-        reason = windows.why_fixed(unit, root) or plan.closed(root)
+        reason = why_fixed(unit, root) or plan.closed(root)
     elif how != "sub_kernel" and not reason:
-        moved, reason = windows.movable(unit, root)
+        moved, reason = movable(unit, root)
         reason = reason or plan.closed(root)
         reason = reason or ("" if moved else "it has no pointer to global memory that can be moved")
     if reason:
@@ -245,7 +244,7 @@ class _Plan:
             if function is root:
                 lows = {i: f"{prefix}low{i}" for i in moved}
                 needs += [f"ulong {low}" for low in lows.values()]
-                first = "".join(windows.shift(root.parameters[i], low) for i, low in lows.items())
+                first = "".join(shift(root.parameters[i], low) for i, low in lows.items())
                 if is_guarded:
                     needs.append(f"global const int *{prefix}runs")
                     first = f" if (!*{prefix}runs) return;"
@@ -373,3 +372,75 @@ def apply_edits(text: bytes, edits: Sequence[tuple[int, int, str]]) -> bytes:
         parts += [text[position:start], words.encode()]
         position = end
     return b"".join((*parts, text[position:]))
+
+
+_STATEMENTS = ("COMPOUND_STMT", "DECL_STMT", "LABEL_STMT", "CASE_STMT", "DEFAULT_STMT", "SWITCH_STMT")
+_FOLLOWS = ("ARRAY_SUBSCRIPT_EXPR", "MEMBER_REF_EXPR", "VAR_DECL")
+_TESTS = ("IF_STMT", "WHILE_STMT", "DO_STMT", "FOR_STMT")
+
+
+def why_fixed(unit: Unit, root: Function) -> str:
+    """Why a kernel cannot be given a parameter and a first statement more; empty: it can."""
+    for function in unit.functions.values():
+        if any(n.kind == "DECL_REF_EXPR" and n.ref == root.ref for n in function.nodes):
+            return f"{function.name} calls it"
+    return "" if unit.text[root.body.start : root.body.start + 1] == b"{" else "its body does not begin with a brace"
+
+
+def movable(unit: Unit, root: Function) -> tuple[tuple[int, ...], str]:
+    """The arguments of a kernel (indices) that may be windows, and why none or not all of them may."""
+    if reason := why_fixed(unit, root):
+        return (), reason
+    for function in unit.reachable(root):
+        for node in function.nodes:
+            if reason := _exposes(unit, function, node):
+                path, line = unit.place(node.start)
+                return (), f"{path}:{line} {reason}"
+    found = [i for i, p in enumerate(root.parameters) if _is_global(p)]
+    return tuple(found), ""
+
+
+def _is_global(parameter: Node) -> bool:
+    """A named pointer variable to global memory that may be assigned to."""
+    type_ = parameter.type
+    target = type_.target
+    return (
+        type_.kind == "pointer"
+        and not type_.const
+        and target is not None
+        and target.address_space == "global"
+        and re.fullmatch(r"[A-Za-z_]\w*", parameter.name) is not None
+    )
+
+
+def _exposes(unit: Unit, function: Function, node: Node) -> str:
+    """How a node may let a program see where a pointer points; empty if it does not."""
+    if node.kind == "BLOCK_EXPR":
+        return "has a block"
+    operands = node.children[1:] if node.kind == "CALL_EXPR" else node.children
+    if all(child.type.kind != "pointer" for child in operands):
+        return ""
+    if node.kind == "CALL_EXPR":
+        called = callee(node)
+        if called.ref in unit.functions:
+            return ""
+        known = called.ref not in unit.declared and effects(called.name, len(node.children) - 1) is not None
+        return "" if known and called.name != "printf" else f"hands an address to {called.name or 'a function'}"
+    if node.kind in _STATEMENTS or node.kind in _FOLLOWS:
+        return ""
+    if node.kind == "RETURN_STMT":
+        return "" if function.result.kind == "pointer" else "returns an address as a number"
+    if node.kind == "UNARY_OPERATOR" and node.op in "*&":
+        return "takes the address of a pointer" if node.op == "&" else ""
+    if node.kind in _TESTS or node.type.kind != "pointer":
+        return "compares an address, or turns it into a number"
+    if node.kind == "CONDITIONAL_OPERATOR":
+        return "compares an address" if node.children[0].type.kind == "pointer" else ""
+    if node.kind == "BINARY_OPERATOR" and node.op == "=" and node.children[0].kind != "DECL_REF_EXPR":
+        return "stores an address"
+    return ""
+
+
+def shift(parameter: Node, hidden: str) -> str:
+    """The statement that moves a pointer back by what the hidden parameter says."""
+    return f" {parameter.name} = (global void *)((size_t){parameter.name} - (size_t){hidden});"

@@ -13,18 +13,15 @@ from manycl.analysis.reading.directions import summaries
 from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, callee, stripped
 from manycl.analysis.regions.barriers import barriers
 from manycl.analysis.texts.rewrite import apply_edits, unused_prefix
-from manycl.analysis.work_group.blocking import register_tile
 from manycl.analysis.work_group.contexts import Contexts
-from manycl.analysis.work_group.emit import GroupEmitter
+from manycl.analysis.work_group.emit import GroupEmitter, register_tile
 from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.group_function import WorkGroupFunction
 from manycl.analysis.work_group.parts import BARRIER, Cutter, ParallelRegion
-from manycl.analysis.work_group.passes.inline import inlined
-from manycl.analysis.work_group.passes.stepped import stepped
-from manycl.analysis.work_group.passes.strides import Strides, best_dimension
+from manycl.analysis.work_group.passes.inline import inlined, read_again
+from manycl.analysis.work_group.passes.strides import Strides, best_dimension, stepped
 from manycl.analysis.work_group.passes.uniformity import Uniformity
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FIRST, FUNCTIONS, Edit, Queries, pointers, strings
-from manycl.analysis.work_group.reading import read_again
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, head_of, variables
 from manycl.errors import SourceError
 

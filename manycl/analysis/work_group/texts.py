@@ -12,8 +12,8 @@ from manycl.analysis.texts.rewrite import apply_edits
 from manycl.analysis.work_group.contexts import LANES, Contexts, Mode, arrays_of
 from manycl.analysis.work_group.parts import nodes_of
 from manycl.analysis.work_group.passes.magnitudes import near_angles
+from manycl.analysis.work_group.passes.strides import is_wide, leaves, subscripts
 from manycl.analysis.work_group.passes.vectors import Vectors
-from manycl.analysis.work_group.passes.widen import is_wide, leaves, subscripts
 from manycl.analysis.work_group.queries import Edit, Queries
 from manycl.analysis.work_group.syntax import Variable, behind, parameter_text, with_callers
 

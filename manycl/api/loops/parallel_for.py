@@ -18,9 +18,21 @@ from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.loops import parallel_text as text
 from manycl.api.loops.access_patterns import AccessPattern, Derived, bounds_of, check, derive, races
-from manycl.api.loops.parallel_run import GivenArrays, blocks, default_queue, folded, ndrange
+from manycl.api.loops.parallel_run import (
+    GivenArrays,
+    blocks,
+    constant,
+    default_queue,
+    dtype_of,
+    element_of,
+    folded,
+    identity_of,
+    initial,
+    ndrange,
+    structure,
+    sum_type,
+)
 from manycl.api.loops.parallel_text import BodyForm, Reduced
-from manycl.api.loops.parallel_values import constant, dtype_of, element_of, identity_of, initial, structure, sum_type
 from manycl.api.program import Kernel, Program
 from manycl.api.queue import Queue
 from manycl.errors import LaunchError, SourceError

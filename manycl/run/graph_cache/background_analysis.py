@@ -39,7 +39,7 @@ LOADED = (
     "manycl.analysis.launched",
     "manycl.analysis.parametric",
     "manycl.analysis.symbolic.counting",
-    "manycl.analysis.texts.windows",
+    "manycl.analysis.texts.rewrite",
     "manycl.analysis.transport",
     "manycl.plan.policies.balance",
     "manycl.plan.policies.papers.mkmd",
