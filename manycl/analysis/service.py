@@ -16,6 +16,7 @@ from manycl import flags
 from manycl.analysis import worker
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.reading.options import read_options
+from manycl.analysis.reading.tree import Unit, decode
 from manycl.analysis.worker_process import LostError, WorkerProcess
 from manycl.errors import Diagnostic, SourceError
 from manycl.utilities.disk_cache import DiskCache
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.parametric import Chosen, LaunchFamily
-    from manycl.analysis.reading.tree import Unit
     from manycl.analysis.regions.enclosure import Enclosure
     from manycl.analysis.summary import KernelSummary
     from manycl.analysis.texts.merge import MergeKernel
@@ -323,8 +323,6 @@ def oversized(program: ProgramFacts, kernel: str) -> tuple[str, int, str, int] |
 def _unit(program: ProgramFacts) -> Unit:
     unit = _units.get(program.tree)
     if unit is None:
-        from manycl.analysis.transport import decode
-
         unit = _units.keep(program.tree, decode(program.tree))
     return unit
 

@@ -39,7 +39,8 @@ class LValue:
 
 
 class Places(LoadsAndStores):
-    """Evaluation of lvalues; ``value`` is what :mod:`manycl.analysis.interpreter.operators` adds."""
+    """Evaluation of lvalues, and of what stands behind a declaration; ``value`` is what
+    :mod:`manycl.analysis.interpreter.operators` adds."""
 
     def value(self, node: Node) -> Cell:
         raise NotImplementedError
@@ -241,10 +242,6 @@ class Places(LoadsAndStores):
             return OPAQUE
         self.here = node.start
         return self.read(place)
-
-
-class Initialisers(Places):
-    """Evaluation of what stands behind a declaration."""
 
     def compound_literal(self, node: Node) -> Cell:
         return self.initialised(node.children[-1], node.type) if node.children else self.unknown_of(node.type)

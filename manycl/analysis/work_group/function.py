@@ -9,9 +9,8 @@ import math
 import re
 from dataclasses import replace
 
-from manycl.analysis.reading.directions import summaries
+from manycl.analysis.reading.directions import barriers, summaries
 from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, callee, stripped
-from manycl.analysis.regions.barriers import barriers
 from manycl.analysis.texts.rewrite import apply_edits, unused_prefix
 from manycl.analysis.work_group.contexts import Contexts
 from manycl.analysis.work_group.emit import GroupEmitter, register_tile

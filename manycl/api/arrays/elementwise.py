@@ -283,7 +283,6 @@ def _helpers(operation: str, dtype: DType) -> str:
 EACH = 64
 """Elements of a block for each work-item of a group, which reduces one block of neighbouring elements; of others, one
 work-item reduces a block of GROUP (benchmarks/everyday.py)."""
-FOLDS = "sum", "min", "max", "dot"
 
 _ROWS = """
   local ACC part[GROUP];

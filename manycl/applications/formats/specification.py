@@ -175,20 +175,14 @@ class _SpecificationReader:
     ) -> assemble.DraftArgument:
         if facts.kind != "buffer":
             return version_fields.read_value(facts, value, scope, place, self.buffers)
-        label = version_fields.label_of(facts)
         if value is None:
             return None
         if isinstance(value, dict):
             fields = ARGUMENT.fields_of(value, scope, place)
             if "values" in fields or "types" in fields:
-                raise place.error(f"{label} is a buffer, not a struct")
+                raise place.error(f"{version_fields.label_of(facts)} is a buffer, not a struct")
             return BufferArg(self.add_buffer(f"{key}.{facts.name or facts.index}", fields, facts.element))
-        if not isinstance(value, str):
-            raise place.error(f"{label} is a buffer: give a buffer's name, not {version_fields.show_value(value)}")
-        name = text(value, scope, place)
-        if name not in self.buffers:
-            raise place.error(f"{label} is a buffer, and there is none called {name!r}{suggest(name, self.buffers)}")
-        return BufferArg(self.buffers[name])
+        return BufferArg(BufferKey(version_fields.named_buffer(facts, value, scope, place, self.buffers, "a buffer")))
 
     # Edges, components, and what is about the whole
 

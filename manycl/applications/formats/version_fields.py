@@ -398,17 +398,18 @@ def _argument(
     """What one of several kernels is given: for buffers, parameters of the kernel or temporary buffers, by name."""
     if facts.kind != "buffer":
         return read_value(facts, value, scope, place, known)
+    return named_buffer(facts, value, scope, place, known, f"an argument of kernel {kernel.name}, or of the version")
+
+
+def named_buffer(
+    facts: ArgumentFacts, value: Any, scope: Scope, place: Location, known: Mapping[str, int], what: str
+) -> int:
+    """What is known by the name that is given for a buffer, which is that of ``what``."""
     if not isinstance(value, str):
-        raise place.error(
-            f"{label_of(facts)} is a buffer: give the name of an argument of kernel {kernel.name}, or of a buffer of"
-            f" the version, not {show_value(value)}"
-        )
+        raise place.error(f"{label_of(facts)} is a buffer: give the name of {what}, not {show_value(value)}")
     name = text(value, scope, place)
     if name not in known:
-        raise place.error(
-            f"{label_of(facts)} is a buffer, and neither an argument of kernel {kernel.name} nor a buffer of the"
-            f" version is called {name!r}{suggest(name, known)}"
-        )
+        raise place.error(f"{label_of(facts)} is a buffer, and {name!r} is not that of {what}{suggest(name, known)}")
     return known[name]
 
 
