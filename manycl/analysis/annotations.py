@@ -115,17 +115,10 @@ class Annotation:
 
     def to_json(self) -> dict[str, Any]:
         """Only what is said: ``{"argument", "name", "values", "distinct", "within": {"reads", "writes"}, "apart"}``."""
-        row: dict[str, Any] = {"argument": self.argument, "name": self.name}
-        if self.values is not None:
-            row["values"] = self.values.to_json()
-        if self.distinct:
-            row["distinct"] = True
-        within = {"reads": self.reads, "writes": self.writes}
-        if self.reads or self.writes:
-            row["within"] = {key: bounds.to_json() for key, bounds in within.items() if bounds}
-        if self.apart:
-            row["apart"] = True
-        return row
+        within = {key: b.to_json() for key, b in (("reads", self.reads), ("writes", self.writes)) if b}
+        values = self.values.to_json() if self.values is not None else None
+        said = {"values": values, "distinct": self.distinct, "within": within, "apart": self.apart}
+        return {"argument": self.argument, "name": self.name, **{key: what for key, what in said.items() if what}}
 
 
 class AnnotationError(ManyclError):
@@ -192,14 +185,8 @@ def merge(old: Sequence[Annotation], new: Sequence[Annotation]) -> tuple[Annotat
     merged = {a.argument: a for a in old}
     for a in new:
         before = merged.get(a.argument, a)
-        merged[a.argument] = replace(
-            a,
-            values=a.values or before.values,
-            distinct=a.distinct or before.distinct,
-            reads=a.reads or before.reads,
-            writes=a.writes or before.writes,
-            apart=a.apart or before.apart,
-        )
+        said = {n: getattr(a, n) or getattr(before, n) for n in ("values", "distinct", "reads", "writes", "apart")}
+        merged[a.argument] = replace(a, **said)
     return tuple(merged[index] for index in sorted(merged))
 
 

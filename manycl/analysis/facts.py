@@ -87,7 +87,7 @@ class ProgramFacts:
     kernels: dict[str, KernelFacts]
     path: str = "<source>"
     warnings: tuple[str, ...] = field(default=())
-    tree: bytes = field(default=b"", compare=False, repr=False)  # for :mod:`manycl.analysis.transport`
+    tree: bytes = field(default=b"", compare=False, repr=False)  # for :mod:`manycl.analysis.reading.tree`
 
     @property
     def shared(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from manycl import flags
 from manycl.analysis import worker
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.reading.options import read_options
+from manycl.analysis.reading.tree import Unit, decode
 from manycl.analysis.worker_process import LostError, WorkerProcess
 from manycl.errors import Diagnostic, SourceError
 from manycl.utilities.disk_cache import DiskCache
@@ -28,7 +29,6 @@ if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.parametric import Chosen, LaunchFamily
-    from manycl.analysis.reading.tree import Unit
     from manycl.analysis.regions.enclosure import Enclosure
     from manycl.analysis.summary import KernelSummary
     from manycl.analysis.texts.merge import MergeKernel
@@ -49,7 +49,7 @@ _answers = DiskCache("sources", 64 << 20, CODE)
 _about_launches = DiskCache("launches", 64 << 20, CODE)
 _enclosures = DiskCache("enclosures", 16 << 20, CODE)
 _decisions = DiskCache("deciding", 16 << 20, CODE)
-_followed = DiskCache("followed", 16 << 20, CODE)
+_summaries = DiskCache("followed", 16 << 20, CODE)
 _MANY_STEPS = 1000
 """Steps of the abstract run of a launch (some 5 ms) from which on it is kept on disk what was found."""
 
@@ -76,30 +76,12 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
     return program
 
 
-def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """How to run ranges of the work-groups of a launch of ``kernel``, or why that cannot be done. Raises KeyError for a
-    kernel that the program does not have, :class:`SourceError` where a file that it includes has changed and no longer
-    compiles."""
-    result: SubKernel = _question(program, "sub_kernel", kernel)
+def sub_kernel(program: ProgramFacts, kernel: str, how: str = "sub_kernel") -> SubKernel:
+    """How to run ranges of the work-groups of a launch of ``kernel``, or to run it in another way (``how``: as of
+    :func:`manycl.analysis.texts.rewrite.sub_kernel`), or why that cannot be done. Raises KeyError for a kernel that the
+    program does not have, :class:`SourceError` where a file that it includes has changed and no longer compiles."""
+    result: SubKernel = _question(program, how, kernel)
     return result if result.edited else replace(result, options=program.options)
-
-
-def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """Return the kernel for ranges of a launch on parts of buffers, or why there is none. Raises as others."""
-    found: SubKernel = _question(program, "windowed_kernel", kernel)
-    return found
-
-
-def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """Return the kernel for arguments that begin within buffers, or why there is none. Raises as :func:`sub_kernel`."""
-    found: SubKernel = _question(program, "shifted_kernel", kernel)
-    return found
-
-
-def guarded_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
-    """Return the kernel that runs only where an integer is set, or why there is none. Raises as :func:`sub_kernel`."""
-    found: SubKernel = _question(program, "guarded_kernel", kernel)
-    return found
 
 
 def image_kernel(program: ProgramFacts, kernel: str, pixels: tuple[str, ...]) -> SubKernel:
@@ -135,13 +117,24 @@ def work_group_function(
 def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
     """What a kernel accesses and counts in any launch, in terms of ids and scalars. Raises KeyError for a kernel that
     the program does not have. The same arguments give the same object."""
-    facts = program.kernels[kernel]
-    key = program.tree, kernel
-    found = _summaries.get(key)
-    if found is None:
-        from manycl.analysis.interpreter.interpret import interpret
+    return _followed(program, kernel, None)
 
-        found = _summaries.keep(key, interpret(_unit(program), facts))
+
+def _followed(program: ProgramFacts, kernel: str, launch: KnownLaunch | None) -> KernelSummary:
+    facts = program.kernels[kernel]
+    key = program.tree, kernel, launch and launch.key
+    found = _interpreted.get(key)
+    if found is None:
+        question = _key(program, kernel, launch.key) if launch is not None else b""
+        kept: Any = _summaries.recall(question) if question else None
+        if kept is None:
+            from manycl.analysis.interpreter.interpret import interpret
+
+            kept = interpret(_unit(program), facts, launch)
+            if question and kept.steps > _MANY_STEPS and not kept.failure:
+                with suppress(RecursionError):  # what is nested deeply is followed again
+                    _summaries.note(question, kept)
+        found = _interpreted.keep(key, kept)
     return found
 
 
@@ -313,21 +306,8 @@ def steps(program: ProgramFacts, kernel: str) -> int:
 
 def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KernelSummary:
     """What a kernel accesses and counts in one launch; without isl, whose import alone takes a tenth of a second."""
-    key = program.tree, kernel, launch.key
-    known = _launches.get(key)
-    found = known.summary if known is not None else _interpreted.get(key)
-    if found is None:
-        question = _key(program, kernel, launch.key)
-        kept: Any = _followed.recall(question)
-        if kept is None:
-            from manycl.analysis.interpreter.interpret import interpret
-
-            kept = interpret(_unit(program), program.kernels[kernel], launch)
-            if kept.steps > _MANY_STEPS and not kept.failure:
-                with suppress(RecursionError):  # what is nested deeply is followed again
-                    _followed.note(question, kept)
-        found = _interpreted.keep(key, kept)
-    return found
+    known = _launches.get((program.tree, kernel, launch.key))
+    return known.summary if known is not None else _followed(program, kernel, launch)
 
 
 def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
@@ -354,8 +334,6 @@ def oversized(program: ProgramFacts, kernel: str) -> tuple[str, int, str, int] |
 def _unit(program: ProgramFacts) -> Unit:
     unit = _units.get(program.tree)
     if unit is None:
-        from manycl.analysis.transport import decode
-
         unit = _units.keep(program.tree, decode(program.tree))
     return unit
 
@@ -464,13 +442,12 @@ _lock = threading.Lock()
 _asking = threading.Lock()
 _programs: Kept[tuple[object, ...], ProgramFacts] = Kept(_CACHED)
 _units: Kept[bytes, Unit] = Kept(_CACHED)
-_summaries: Kept[tuple[bytes, str], KernelSummary] = Kept(_CACHED)
 _deciding: Kept[tuple[bytes, str], tuple[frozenset[int] | None]] = Kept(_CACHED)
 _alike: Kept[tuple[object, ...], KnownLaunch] = Kept(_CACHED)
 _same: Kept[tuple[object, ...], KnownLaunch] = Kept(MANY)
 _texts: Kept[tuple[object, ...], object] = Kept(_CACHED)
 _launches: Kept[tuple[object, ...], LaunchFacts] = Kept(_CACHED)
-_interpreted: Kept[tuple[object, ...], KernelSummary] = Kept(_CACHED)
+_interpreted: Kept[tuple[object, ...], KernelSummary] = Kept(MANY)
 _families: Kept[tuple[object, ...], LaunchFamily] = Kept(_CACHED)
 _steps: dict[tuple[bytes, str], int] = {}
 _current: WorkerProcess | None = None

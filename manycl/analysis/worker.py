@@ -25,7 +25,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.reading.tree import Unit
+from manycl.analysis.reading.tree import Unit, decode, encode
 from manycl.errors import Diagnostic, SourceError
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class Limited:
 def about_launch(question: LaunchQuestion) -> WorkerAnswer:
     """Answer a question about a launch."""
     from manycl.analysis.launched import LaunchFacts
-    from manycl.analysis.transport import decode
 
     key = question.tree, question.kernel.name, question.launch.key
     facts = _launches.get(key)
@@ -169,7 +168,6 @@ def answer(request: Request | Question | LaunchQuestion) -> WorkerAnswer:
 
 
 def _about_source(request: Request | Question) -> WorkerAnswer:
-    from manycl.analysis import transport
     from manycl.analysis.reading import frontend, kernels
     from manycl.analysis.reading.options import read_options
 
@@ -186,7 +184,7 @@ def _about_source(request: Request | Question) -> WorkerAnswer:
             facts = WorkerAnswer()
             if not everything:
                 warnings = unit.warnings + kernels.shared_variables(unit)
-                facts = WorkerAnswer(kernels.kernel_facts(unit), warnings, tree=transport.encode(unit))
+                facts = WorkerAnswer(kernels.kernel_facts(unit), warnings, tree=encode(unit))
             known = _limit(_parsed)[*key, everything] = unit, _stamps(unit), facts
         return known[2] if question is None else WorkerAnswer(result=_result(question, known[0]))
     except SourceError as error:
@@ -207,13 +205,10 @@ def _result(question: Question, unit: Unit) -> object:
     if question.what == "work_group_function":
         return work_group_function(unit, question.kernel, *question.arguments)
     if question.what == "merge_kernel":
-        return merge.merge_kernel(unit, question.kernel, source, options)
+        return merge.merge_kernel(unit, question.kernel, options)
     if question.what == "image_kernel":
         return images.image_kernel(unit, question.kernel, options, *question.arguments)
-    if question.what == "sub_kernel":
-        return rewrite.sub_kernel(unit, question.kernel, source, options)
-    edited = (rewrite.windowed_kernel, rewrite.shifted_kernel, rewrite.guarded_kernel)
-    return {made.__name__: made for made in edited}[question.what](unit, question.kernel, options)
+    return rewrite.sub_kernel(unit, question.kernel, source, options, question.what)
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -15,8 +15,8 @@ from manycl.analysis import worker
 
 PATIENCE = 120.0  # seconds until a process is given up that does not even compute
 ENDING = 5.0  # seconds that a process may take to end once it has stopped to answer
-_NEXT = "manycl.analysis.interpreter.interpret", "manycl.analysis.transport"
-"""The modules that whoever asks needs next, to look at a launch: imported while the process starts."""
+_NEXT = "manycl.analysis.interpreter.interpret"
+"""The module that whoever asks needs next, to look at a launch: imported while the process starts."""
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 
@@ -83,8 +83,7 @@ class WorkerProcess:
             timer.start()  # process's own limit of computing holds
         try:
             worker.send(self.process.stdin, question)
-            for name in _NEXT:
-                import_module(name)
+            import_module(_NEXT)
             reply = worker.receive(self.process.stdout)
             assert isinstance(reply, worker.WorkerAnswer)
             return reply

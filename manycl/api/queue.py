@@ -33,7 +33,7 @@ from manycl.utilities.interrupts import Uninterrupted, uncollected
 from manycl.utilities.kept import FEW
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
-    from manycl.api.arrays.array_queue import ArrayOperations, ArrayQueue
+    from manycl.api.arrays.array_queue import ArrayQueue
     from manycl.api.dispatch.copy_cache import MoveKey
     from manycl.api.program import Kernel
     from manycl.api.versions.check import CheckedVersion
@@ -158,8 +158,8 @@ class Queue(CollectingQueue):
     # arrays
 
     @property
-    def operations(self) -> ArrayOperations:
-        """The operations on arrays that are kernels, imported with the first one."""
+    def operations(self) -> Any:
+        """The operations on arrays that are kernels (:mod:`manycl.api.arrays.arithmetic`), imported with the first."""
         from manycl.api.arrays import arithmetic
 
         return arithmetic

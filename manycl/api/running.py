@@ -11,8 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manycl import flags
-from manycl.api.background import Background
-from manycl.api.events import Commands
+from manycl.api.events import Background, Commands
 from manycl.api.recording import RunTrace, record, showable, underway
 from manycl.api.submission import Submission
 from manycl.errors import LaunchError, ManyclError, RunError, anew

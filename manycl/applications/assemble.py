@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from manycl.analysis.annotations import Annotation
@@ -196,22 +197,21 @@ def _ordered(draft: Draft, after: Sequence[set[int]], places: dict[tuple[int, in
             before[target].add(source)
     order = least_first(before, after)
     if len(order) < len(after):
-        cycle = _cycle(before, set(range(len(after))).difference(order))
+        cycle = _cycle(before)
         path = " -> ".join(draft.kernels[k].id for k in (*cycle, cycle[0]))
         raise places[cycle[-1], cycle[0]].error(f"the edges form a cycle: {path}")
     return order
 
 
-def _cycle(before: Sequence[set[int]], stuck: set[int]) -> list[int]:
-    """A cycle among kernels that never became ready: walk backwards, since each of them has a stuck predecessor."""
-    node = min(stuck)
-    path: list[int] = []
-    while node not in path:
-        path.append(node)
-        node = min(before[node] & stuck)
-    cycle = path[path.index(node) :][::-1]
-    start = cycle.index(min(cycle))
-    return cycle[start:] + cycle[:start]
+def _cycle(before: Sequence[set[int]]) -> list[int]:
+    """A cycle among kernels, from the first of them on."""
+    try:
+        TopologicalSorter(dict(enumerate(before))).prepare()
+    except CycleError as error:
+        cycle: list[int] = error.args[1][1:]
+        start = cycle.index(min(cycle))
+        return cycle[start:] + cycle[:start]
+    raise AssertionError("there is a cycle")
 
 
 def _shared(draft: Draft, after: Sequence[set[int]]) -> Iterable[tuple[int, int, Location]]:

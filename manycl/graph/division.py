@@ -377,12 +377,12 @@ class Division:
     @cached_property
     def windowed(self) -> SubKernel:
         """The sub-kernel whose buffers may be windows; its ``reason`` says why there is none."""
-        return service.windowed_kernel(self.launch.program, self.launch.kernel.name)
+        return service.sub_kernel(self.launch.program, self.launch.kernel.name, "windowed_kernel")
 
     @cached_property
     def guarded(self) -> SubKernel:
         """The kernel that does nothing unless an integer is set; its ``reason`` says why there is none."""
-        return service.guarded_kernel(self.launch.program, self.launch.kernel.name)
+        return service.sub_kernel(self.launch.program, self.launch.kernel.name, "guarded_kernel")
 
     @cached_property
     def movable(self) -> frozenset[BufferKey]:

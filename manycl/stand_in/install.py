@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -10,38 +11,11 @@ from manycl.drivers.opencl import real
 from manycl.drivers.opencl.icd import prepare
 from manycl.stand_in.environment import take_reports, trust_program
 from manycl.stand_in.explain import begin
-from manycl.stand_in.objects import (
-    contexts,
-    events,
-    images,
-    kernels,
-    launches,
-    maps,
-    memory,
-    platforms,
-    pools,
-    programs,
-    rectangles,
-    svm,
-    transfers,
-)
+from manycl.stand_in.objects.contexts import Platforms
 
 CORE = "pyopencl._cl"
-_MODULES = (
-    platforms,
-    contexts,
-    events,
-    memory,
-    transfers,
-    rectangles,
-    maps,
-    pools,
-    programs,
-    kernels,
-    launches,
-    images,
-    svm,
-)
+_NAMES = "contexts", "events", "memory", "transfers", "pools", "programs", "kernels", "images"
+_MODULES = [import_module(f"manycl.stand_in.objects.{name}") for name in _NAMES]
 
 
 class Settings(NamedTuple):
@@ -71,7 +45,7 @@ def core(settings: Settings) -> ModuleType:
     for name in dir(real.compiled):
         if not name.startswith("__"):
             setattr(module, name, own.get(name, getattr(real.compiled, name)))
-    shown = platforms.Platforms(settings.devices, settings.policy, real_too=settings.real_too)
+    shown = Platforms(settings.devices, settings.policy, real_too=settings.real_too)
     module.get_platforms = shown.get_platforms  # type: ignore[attr-defined]
     return module
 

@@ -7,24 +7,126 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from manycl.api.arrays.arrays import Array
 from manycl.api.events import Event
 from manycl.api.queue import Queue
-from manycl.drivers.driver import Bytes
+from manycl.drivers.driver import Bytes, DriverError
+from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError, anew
 from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
 from manycl.run.data.host_memory import copy_bytes
-from manycl.stand_in.errors import translated
-from manycl.stand_in.one_device import OneDevice, best, handle_of
+from manycl.stand_in.errors import error, translated
+from manycl.stand_in.native_model import NativeModel
 from manycl.utilities.interrupts import is_failing
 from manycl.utilities.kept import Kept
+
+if TYPE_CHECKING:
+    from manycl.drivers.choice import OpenDevice
+
+
+_FLAGS = compiled.mem_flags
+_ROUTES = {"gpu": 2, "accelerator": 1, "cpu": 0}
+
+
+def best(opened: Sequence[OpenDevice]) -> Any:
+    """The real device that does most: a GPU before others, the one with the most operations per second. Parts count as
+    the device that they are parts of, which does it, as PoCL's parts end the process where images are read. Where there
+    are only native devices, and no OpenCL driver beside them, what answers for these."""
+    groups: dict[int, list[OpenDevice]] = {}
+    for one in opened:
+        handle = handle_of(one)
+        parent = _parent(handle)
+        number = 0 if isinstance(handle, NativeModel) else handle.int_ptr if parent is None else parent.int_ptr
+        groups.setdefault(number, []).append(one)
+
+    def power(group: list[OpenDevice]) -> tuple[bool, bool, int, float]:
+        device, is_real = group[0].device, not isinstance(handle_of(group[0]), NativeModel)
+        return is_real, not device.simulator, _ROUTES.get(device.kind, 0), sum(one.device.flops for one in group)
+
+    chosen = max(groups.values(), key=power)
+    handle = handle_of(chosen[0])
+    parent = _parent(handle)
+    return handle if parent is None else parent
+
+
+def handle_of(one: OpenDevice) -> Any:
+    """PyOpenCL's device for one of manycl's; what answers for a native one that no OpenCL driver shows."""
+    try:
+        return one.handle.cl  # type: ignore[attr-defined]  # (native devices have it, too)
+    except DriverError:
+        return NativeModel(one.device)
+
+
+def _parent(device: Any) -> Any:
+    try:
+        return None if isinstance(device, NativeModel) else device.parent_device
+    except compiled.Error:
+        return None
+
+
+class OneDevice:
+    """A real device, which does alone what manycl does not know, or cannot divide: images, shared virtual memory,
+    binaries, kernels that the analysis cannot read. A command is done at once, when all that was enqueued before it has
+    ended, and waited for; buffers lend it the host's copy of their contents. Its context and queue are made when first
+    needed. Who gives it commands holds the ``lock``."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+
+    @cached_property
+    def context(self) -> Any:
+        """Raises RuntimeError (PyOpenCL's) where there is no real device."""
+        if isinstance(self.device, NativeModel):
+            raise error("INVALID_OPERATION", "manycl", self.device.missing)
+        return compiled.Context([self.device])
+
+    @cached_property
+    def queue(self) -> Any:
+        return compiled.CommandQueue(self.context, self.device)
+
+    def lend(self, memory: Iterable[Any]) -> Loan:
+        """Memory of the device for buffers and what is made of them, with the contents; ``Loan.end`` when the command
+        has ended. The caller holds the lock."""
+        return Loan(self, memory)
+
+
+class Loan:
+    """``real``: by the stand-in's memory objects, real ones; ``returns``: what brings contents back that are not the
+    host's memory."""
+
+    def __init__(self, one: OneDevice, memory: Iterable[Any]) -> None:
+        self._one, self._queue = one, one.queue
+        self._wholes: dict[Any, Any] = {}
+        self.returns: list[Callable[[Any], Any]] = []
+        self.real: dict[Any, Any] = {target: target.lent(self) for target in memory}
+
+    def buffer(self, buffer: Any) -> Any:
+        """A real buffer, the same memory for all parts of a whole."""
+        whole = buffer.whole
+        if whole not in self._wholes:
+            flags = _FLAGS.READ_WRITE | _FLAGS.USE_HOST_PTR
+            self._wholes[whole] = compiled.Buffer(self._one.context, flags, 0, whole.in_place())
+        lent = self._wholes[whole]
+        return lent if buffer is whole else lent.get_sub_region(buffer.low, buffer.nbytes, 0)
+
+    def end(self) -> None:
+        """What the device has written is in the buffers."""
+        for bring in self.returns:
+            bring(self._queue)
+        for whole, lent in self._wholes.items():
+            size = (whole.nbytes,)
+            mapped, _ = compiled.enqueue_map_buffer(self._queue, lent, compiled.map_flags.READ, 0, size, np.uint8)
+            mapped.base.release(self._queue)
+        self._queue.finish()
 
 
 class _Arrival(NamedTuple):

@@ -7,8 +7,7 @@ from typing import Any
 
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.objects.contexts import CommandQueue, Context
-from manycl.stand_in.objects.platforms import Device, Platform
+from manycl.stand_in.objects.contexts import CommandQueue, Context, Device, Platform
 from manycl_c.calls import counted, does, invalid_property, makes, tells, told_when_gone
 from manycl_c.handles import handles
 from manycl_c.host import Address, put, until_zero, words

@@ -15,8 +15,8 @@ from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.events import Event, submit
 from manycl.stand_in.objects.images import Image, ImageDescriptor, Sampler, at_once
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
-from manycl.stand_in.objects.rectangles import _enqueue_read_buffer_rect, _enqueue_write_buffer_rect
-from manycl.stand_in.one_device import Loan
+from manycl.stand_in.objects.transfers import _enqueue_read_buffer_rect, _enqueue_write_buffer_rect
+from manycl.stand_in.runtime import Loan
 from manycl_c import raw
 from manycl_c.calls import counted, does, enqueues, invalid_property, makes, same_context, tells
 from manycl_c.handles import handles

@@ -9,13 +9,11 @@ from weakref import WeakSet
 
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.objects.contexts import CommandQueue
+from manycl.stand_in.objects.contexts import CommandQueue, Device
 from manycl.stand_in.objects.events import Event
 from manycl.stand_in.objects.images import Image, Sampler
-from manycl.stand_in.objects.kernels import Kernel
-from manycl.stand_in.objects.launches import enqueue_nd_range_kernel
+from manycl.stand_in.objects.kernels import Kernel, enqueue_nd_range_kernel
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
-from manycl.stand_in.objects.platforms import Device
 from manycl_c import raw
 from manycl_c.calls import counted, does, enqueues, makes, same_context, tells
 from manycl_c.handles import handles

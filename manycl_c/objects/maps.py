@@ -10,7 +10,7 @@ import numpy as np
 
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import refuse
-from manycl.stand_in.objects import maps
+from manycl.stand_in.objects import transfers as maps
 from manycl.stand_in.objects.contexts import CommandQueue
 from manycl.stand_in.objects.events import Event, submit
 from manycl.stand_in.objects.images import Image

@@ -13,7 +13,7 @@ from manycl import flags
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel
-from manycl.stand_in.objects.platforms import Device, Platform, Platforms
+from manycl.stand_in.objects.contexts import Device, Platform, Platforms
 from manycl_c import raw
 from manycl_c.calls import does, tells
 from manycl_c.handles import handles

@@ -7,7 +7,7 @@ from typing import Any
 
 from manycl.drivers.driver import Bytes
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.objects import events, rectangles, transfers
+from manycl.stand_in.objects import events, transfers
 from manycl.stand_in.objects.contexts import CommandQueue
 from manycl.stand_in.objects.events import Event
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
@@ -108,8 +108,8 @@ def _host_rectangle(queue: CommandQueue, buffer: Address, blocking: int, how: Se
     data = _host(address, _end(first, shape, host_row, host_depth), writable=reads)
     given = queue, found, data, start, first, shape, (row, depth), (host_row, host_depth), waits, bool(blocking)
     if reads:
-        return rectangles._enqueue_read_buffer_rect(*given, is_kept=False)
-    return rectangles._enqueue_write_buffer_rect(*given)
+        return transfers._enqueue_read_buffer_rect(*given, is_kept=False)
+    return transfers._enqueue_write_buffer_rect(*given)
 
 
 @enqueues("clEnqueueReadBufferRect")
@@ -126,7 +126,7 @@ def enqueue_write_buffer_rect(queue: CommandQueue, buffer: Address, blocking: in
 def enqueue_copy_buffer_rect(queue: CommandQueue, source: Address, target: Address, *how: Any) -> Event:
     of, to = own_buffer(queue, source), own_buffer(queue, target)
     first, start, shape = map(_triple, how[:3])
-    return rectangles._enqueue_copy_buffer_rect(queue, of, to, first, start, shape, how[3:5], how[5:7], how[7])
+    return transfers._enqueue_copy_buffer_rect(queue, of, to, first, start, shape, how[3:5], how[5:7], how[7])
 
 
 @enqueues("clEnqueueMigrateMemObjects")

@@ -19,11 +19,9 @@ from manycl.model.transfer import LARGE, TINY
 from manycl.run.streams import eager_rule, stream_state
 from manycl.run.streams.eager_rule import SEVERAL
 from manycl.stand_in import runtime
-from manycl.stand_in.objects.contexts import CommandQueue, Context
-from manycl.stand_in.objects.maps import enqueue_map_buffer
+from manycl.stand_in.objects.contexts import CommandQueue, Context, Platforms
 from manycl.stand_in.objects.memory import Buffer
-from manycl.stand_in.objects.platforms import Platforms
-from manycl.stand_in.objects.transfers import _enqueue_read_buffer
+from manycl.stand_in.objects.transfers import _enqueue_read_buffer, enqueue_map_buffer
 from manycl.stand_in.runtime import Runtime
 
 SOURCE = """

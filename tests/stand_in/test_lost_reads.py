@@ -17,17 +17,16 @@ from manycl.drivers.opencl.real import compiled
 from manycl.run.graph_cache import graph_cache
 from manycl.run.streams.eager_rule import Facts, decide
 from manycl.stand_in import runtime
-from manycl.stand_in.objects.contexts import CommandQueue, Context
+from manycl.stand_in.objects.contexts import CommandQueue, Context, Platforms
 from manycl.stand_in.objects.events import Event
-from manycl.stand_in.objects.maps import enqueue_map_buffer
 from manycl.stand_in.objects.memory import Buffer
-from manycl.stand_in.objects.platforms import Platforms
-from manycl.stand_in.objects.rectangles import _enqueue_write_buffer_rect
 from manycl.stand_in.objects.transfers import (
     _enqueue_copy_buffer,
     _enqueue_fill_buffer,
     _enqueue_read_buffer,
     _enqueue_write_buffer,
+    _enqueue_write_buffer_rect,
+    enqueue_map_buffer,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not work any more:RuntimeWarning")

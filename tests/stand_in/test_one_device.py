@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manycl.drivers.choice import open_devices
-from manycl.stand_in.one_device import best
+from manycl.stand_in.runtime import best
 
 
 @pytest.mark.parametrize("chosen", ["opencl/2#0", "opencl/2", "opencl"])

@@ -13,9 +13,8 @@ import pytest
 
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in import runtime
-from manycl.stand_in.objects.contexts import CommandQueue, Context
+from manycl.stand_in.objects.contexts import CommandQueue, Context, Platforms
 from manycl.stand_in.objects.events import UserEvent, _enqueue_marker_with_wait_list
-from manycl.stand_in.objects.platforms import Platforms
 
 OUT_OF_ORDER = compiled.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 

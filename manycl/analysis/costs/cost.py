@@ -18,8 +18,7 @@ from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:  # they import NumPy or islpy
     from manycl.analysis.known_launch import KnownLaunch
-    from manycl.analysis.symbolic.axes import Array, Axis
-    from manycl.analysis.symbolic.counting import Counted
+    from manycl.analysis.symbolic.counting import Array, Axis, Counted
 
 TAKEN = 0.5
 ROUNDS = 1
@@ -151,7 +150,7 @@ class LaunchCost:
         return totals, _few(reasons)
 
     def axes(self, groups: GroupRange) -> dict[str, Axis]:
-        from manycl.analysis.symbolic.axes import Axis
+        from manycl.analysis.symbolic.counting import Axis
 
         axes: dict[str, Axis] = {}
         for d, (size, local) in enumerate(zip(self.launch.global_size, self.launch.local_size, strict=True)):
@@ -171,7 +170,7 @@ class LaunchCost:
         self, place: CountedPlace, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits], told: bool
     ) -> Visits:
         """With the elements of arrays that were ``told``, or without."""
-        from manycl.analysis.symbolic.axes import Axis
+        from manycl.analysis.symbolic.counting import Axis
 
         axes = dict(axes)
         limits: list[Expr] = []
@@ -206,7 +205,7 @@ class LaunchCost:
 
     def counted(self, condition: Expr, axes: Mapping[str, Axis]) -> Visits:
         from manycl.analysis.symbolic import counting
-        from manycl.analysis.symbolic.axes import merged
+        from manycl.analysis.symbolic.counting import merged
 
         known = counting.Known(self.summary.origins, self.contents)
         parts, axes = merged(condition.parts, axes, self.launch, known.origins)

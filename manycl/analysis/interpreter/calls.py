@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from manycl.analysis.interpreter.abstract import DEEPEST_CALLS, Frame, Unanalysable
+from manycl.analysis.interpreter.abstract import (
+    DEEPEST_CALLS,
+    ControlState,
+    Frame,
+    Path,
+    Unanalysable,
+    ancestor,
+    join,
+    meet,
+)
 from manycl.analysis.interpreter.operators import Expressions
-from manycl.analysis.interpreter.paths import ControlState, Path, ancestor, join, meet
 from manycl.analysis.interpreter.values import (
     FLOATING,
     FOLLOWED,
@@ -368,16 +376,19 @@ class Calls(Expressions):
         handler = _INTEGER.get(name) if self.concrete else _SYMBOLIC.get(name, _INTEGER.get(name))
         if handler is None or any(isinstance(v, Aggregate) for v in values):
             return self.unknown_of(type_)
-        plain = [v for v in values if not isinstance(v, Aggregate)]
+        lane = lane_type(type_) if type_.kind == "vector" else type_
+        if name == "select" and lane is not type_:  # of vectors: by the highest bit
+            handler = _select_lane
+        return self.by_lanes(lambda *row: self.integral(handler, row, lane), values, type_)
+
+    def by_lanes(self, function: Callable[..., Value], values: list[Cell], type_: CType) -> Cell:
+        """Return what a function gives of values, or, of vectors, of each of their lanes."""
         if type_.kind != "vector":
-            return self.integral(handler, plain, type_)
-        columns = [v.lanes if isinstance(v, Vector) else (v,) * type_.lanes for v in plain]
+            return function(*values)
+        columns = [v.lanes if isinstance(v, Vector) else (v,) * type_.lanes for v in values]
         if any(len(c) != type_.lanes for c in columns):
             return self.unknown_of(type_)
-        lane = lane_type(type_)
-        if name == "select":  # of vectors: by the highest bit
-            handler = _select_lane
-        return Vector(tuple(self.integral(handler, list(row), lane) for row in zip(*columns, strict=True)))
+        return Vector(tuple(function(*row) for row in zip(*columns, strict=True)))
 
     def of_floats(self, name: str, values: list[Cell], type_: CType) -> Cell:
         """Return the value of a built-in function of floating-point numbers; unknown where it is not followed."""
@@ -390,12 +401,7 @@ class Calls(Expressions):
             found = handler(self.rounding, *known) if len(known) == len(numbers) else None
             return OPAQUE if found is None or len(found.top.key) > x.LONG else found
 
-        if type_.kind != "vector":
-            return lane(*values)
-        columns = [v.lanes if isinstance(v, Vector) else (v,) * type_.lanes for v in values]
-        if any(len(c) != type_.lanes for c in columns):
-            return self.fresh_of(type_)
-        return Vector(tuple(lane(*row) for row in zip(*columns, strict=True)))
+        return self.by_lanes(lane, values, type_)
 
     def of_lanes(self, name: str, value: Vector) -> Cell:
         """Whether any, or all, lanes have their highest bit set."""
@@ -404,7 +410,7 @@ class Calls(Expressions):
             return self.fresh(0, 1, f"a condition on data, line {self.line()}")
         return x.either(*signs) if name == "any" else x.both(*signs)
 
-    def integral(self, handler: Callable[..., Expr | None], values: list[Value], type_: CType) -> Value:
+    def integral(self, handler: Callable[..., Expr | None], values: Sequence[Cell], type_: CType) -> Value:
         width = integer(type_)
         numbers = [v for v in values if isinstance(v, Expr)]
         if width is None:
@@ -420,28 +426,16 @@ def _saturate(bits: int, signed: bool, value: Expr) -> Expr:
     return x.minimum(x.maximum(value, x.const(low)), x.const(high))
 
 
-def _low(bits: int, signed: bool, value: Expr) -> Expr | None:
-    """The operand of ``mul24``: defined if it fits 24 bits."""
+def _mul24(bits: int, signed: bool, left: Expr, right: Expr, more: Expr = x.ZERO) -> Expr | None:
+    """``mul24`` and ``mad24``: defined if the factors fit 24 bits."""
     low, high = x.type_range(24, signed)
-    return value if low <= value.low and value.high <= high else None
+    fits = all(low <= value.low and value.high <= high for value in (left, right))
+    return x.add(x.mul(left, right), more) if fits else None
 
 
-def _mul24(bits: int, signed: bool, left: Expr, right: Expr) -> Expr | None:
-    one, other = _low(bits, signed, left), _low(bits, signed, right)
-    return None if one is None or other is None else x.mul(one, other)
-
-
-def _mad24(bits: int, signed: bool, left: Expr, right: Expr, more: Expr) -> Expr | None:
-    product = _mul24(bits, signed, left, right)
-    return None if product is None else x.add(product, more)
-
-
-def _half_sum(bits: int, signed: bool, left: Expr, right: Expr, more: int) -> Expr | None:
-    return x.divide(x.add(left, right, x.const(more)), x.const(2), floor=True)
-
-
-def _absolute(bits: int, signed: bool, value: Expr) -> Expr:
-    return x.maximum(value, x.scale(value, -1))
+def _mul_hi(bits: int, signed: bool, left: Expr, right: Expr, more: Expr = x.ZERO) -> Expr | None:
+    high = x.divide(x.mul(left, right), x.const(1 << bits), floor=True)
+    return None if high is None else x.add(high, more)
 
 
 def _select_lane(bits: int, signed: bool, no: Expr, yes: Expr, chosen: Expr) -> Expr:
@@ -464,18 +458,16 @@ _INTEGER: dict[str, Callable[..., Expr | None]] = {
     "min": lambda bits, signed, a, b: x.minimum(a, b),
     "max": lambda bits, signed, a, b: x.maximum(a, b),
     "clamp": lambda bits, signed, value, low, high: x.minimum(x.maximum(value, low), high),
-    "abs": _absolute,
+    "abs": lambda bits, signed, value: x.maximum(value, x.scale(value, -1)),
     "abs_diff": lambda bits, signed, a, b: x.subtract(x.maximum(a, b), x.minimum(a, b)),
     "add_sat": lambda bits, signed, a, b: _saturate(bits, signed, x.add(a, b)),
     "sub_sat": lambda bits, signed, a, b: _saturate(bits, signed, x.subtract(a, b)),
     "mul24": _mul24,
-    "mad24": _mad24,
-    "hadd": lambda bits, signed, a, b: _half_sum(bits, signed, a, b, 0),
-    "rhadd": lambda bits, signed, a, b: _half_sum(bits, signed, a, b, 1),
-    "mul_hi": lambda bits, signed, a, b: x.divide(x.mul(a, b), x.const(1 << bits), floor=True),
-    "mad_hi": lambda bits, signed, a, b, c: (
-        None if (high := x.divide(x.mul(a, b), x.const(1 << bits), floor=True)) is None else x.add(high, c)
-    ),
+    "mad24": _mul24,
+    "hadd": lambda bits, signed, a, b: x.divide(x.add(a, b), x.const(2), floor=True),
+    "rhadd": lambda bits, signed, a, b: x.divide(x.add(a, b, x.ONE), x.const(2), floor=True),
+    "mul_hi": _mul_hi,
+    "mad_hi": _mul_hi,
     "select": lambda bits, signed, no, yes, chosen: x.select(x.truth(chosen), yes, no),
 }
 

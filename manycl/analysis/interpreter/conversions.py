@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from manycl.analysis.interpreter.paths import ControlState, join, meet
-from manycl.analysis.interpreter.places import Initialisers
+from manycl.analysis.interpreter.abstract import ControlState, join, meet
+from manycl.analysis.interpreter.places import Places
 from manycl.analysis.interpreter.values import (
     FLOATING,
     FOLLOWED,
@@ -38,13 +38,14 @@ _COMPUTED = (
 )
 
 
-class Conditions(Initialisers):
-    """The truth of expressions; ``&&``, ``||`` and ``?:``."""
+_REINTERPRETS = re.compile(rb"as_u?(char|short|int|long|float|double|half)\s*\(")
+
+
+class Conversions(Places):
+    """The truth of expressions; ``&&``, ``||`` and ``?:``; casts, and the nodes that are conversions which nobody
+    wrote."""
 
     constants: dict[int, bool]
-
-    def rounding(self, low: int, high: int) -> Expr:
-        raise NotImplementedError
 
     def condition(self, node: Node) -> Expr:
         """The truth of an expression; numbers and pointers are compared with zero."""
@@ -144,13 +145,6 @@ class Conditions(Initialisers):
         if not outcomes:
             return self.unknown_of(node.type)
         return meet(chosen, outcomes[0][1], outcomes[1][1]) if len(outcomes) > 1 else outcomes[0][1]
-
-
-_REINTERPRETS = re.compile(rb"as_u?(char|short|int|long|float|double|half)\s*\(")
-
-
-class Conversions(Conditions):
-    """Evaluation of casts, and of the nodes in which libclang shows a conversion that nobody wrote."""
 
     def unexposed(self, node: Node) -> Cell:
         children = node.children

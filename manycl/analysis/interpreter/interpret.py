@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpreter.abstract import Frame, Unanalysable
-from manycl.analysis.interpreter.loops import Loops
+from manycl.analysis.interpreter.loops import Loops, Parts
 from manycl.analysis.interpreter.values import FOLLOWED, OPAQUE, Aggregate, Cell, Value, Vector, at, integer, lane_type
 from manycl.analysis.known_launch import LARGEST, KnownLaunch, parameter
-from manycl.analysis.reading.loop_parts import Parts
 from manycl.analysis.reading.tree import CType, Function, Node, Unit
 from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess, Operated, Origin
 from manycl.analysis.symbolic import expr as x

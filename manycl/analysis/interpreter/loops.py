@@ -8,8 +8,10 @@ limit. Everything else that changes is unknown in the loop and behind it.
 
 from __future__ import annotations
 
-from manycl.analysis.interpreter.abstract import Exits, Unanalysable
-from manycl.analysis.interpreter.paths import ControlState, Env, meet
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from manycl.analysis.interpreter.abstract import ControlState, Env, Exits, Unanalysable, meet
 from manycl.analysis.interpreter.values import (
     LOST,
     OPAQUE,
@@ -22,12 +24,107 @@ from manycl.analysis.interpreter.values import (
     blank,
     integer,
 )
-from manycl.analysis.reading.loop_parts import LoopParts, Parts
-from manycl.analysis.reading.tree import Node
+from manycl.analysis.reading.tree import CType, Node, assigned, loop_head
 from manycl.analysis.summary import Loop
 from manycl.analysis.symbolic import expr as x
-from manycl.analysis.symbolic.closed_form import Form, Iteration
+from manycl.analysis.symbolic.closed_form import ClosedForms, Form, Iteration
 from manycl.analysis.symbolic.expr import Expr
+
+
+@dataclass(slots=True)
+class Parts:
+    """A loop: its condition (None: always true) is tested before the body unless ``after``."""
+
+    condition: Node | None
+    body: Node
+    step: Node | None
+    after: bool
+    line: int
+    name: str = ""
+    label: str = ""  # of a loop made by jumps to it
+
+
+class LoopParts(ClosedForms):
+    """Loops, as they are written."""
+
+    assigned_refs: dict[int, frozenset[int]]
+    plain_bodies: dict[int, bool]
+
+    def parts(self, node: Node) -> Parts:
+        """The parts of a loop that is about to run: what comes before its first iteration is executed."""
+        line, head = self.line(node.start), loop_head(self.unit, node)
+        if head is None:
+            raise Unanalysable(f"the head of a loop that is not understood, line {line}")
+        name, init = "", head.init
+        if init is not None:
+            self.execute(init)
+            if init.children and (init.kind == "DECL_STMT" or init.op == "="):
+                name = init.children[0].name
+        return Parts(head.condition, head.body, head.step, node.kind == "DO_STMT", line, name, node.name)
+
+    def assigned_cells(self, node: Node) -> set[int]:
+        """Variables of the function that are assigned by name somewhere in a loop."""
+        refs = self.assigned_names(node)
+        return {cell for ref in refs if (cell := self.cell(ref)) is not None and cell in self.env}
+
+    def assigned_names(self, node: Node) -> frozenset[int]:
+        refs = self.assigned_refs.get(id(node))
+        if refs is None:
+            refs = self.assigned_refs[id(node)] = _assigned(node)
+        return refs
+
+    def leaves_alone(self, body: Node) -> bool:
+        """Whether a body plainly changes nothing that the form of its loop depends on: then it need not be tried."""
+        found = self.plain_bodies.get(id(body))
+        if found is None:
+            found = self.plain_bodies[id(body)] = self.is_plain(body)
+        if not found:
+            return False
+        cells = [self.cell(ref) for ref in self.assigned_names(body)]
+        return all(cell is None or cell not in self.env or _is_floating(self.types[cell]) for cell in cells)
+
+    def is_plain(self, body: Node) -> bool:
+        """Neither jumps nor ways to change a private variable but by its name."""
+        for node in body.walk():
+            if node.kind in ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT", "GOTO_STMT", "LABEL_STMT", "CALL_EXPR"):
+                if node.kind != "CALL_EXPR" or any(_is_private_pointer(c.type) for c in node.children[1:]):
+                    return False
+            elif (node.kind == "UNARY_OPERATOR" and node.op == "&") or (
+                node.op in ("", "*") and node.children and _is_private_pointer(node.children[0].type)
+            ):
+                return False
+        return True
+
+
+def _is_floating(type_: CType) -> bool:
+    return type_.kind in ("float", "vector") and type_.base in ("float", "double", "half")
+
+
+def _is_private_pointer(type_: CType) -> bool:
+    space = type_.target.address_space if type_.kind == "pointer" and type_.target is not None else "global"
+    return type_.kind == "pointer" and space not in ("global", "local", "constant")
+
+
+def _assigned(node: Node) -> frozenset[int]:
+    found = set()
+    for each in node.walk():
+        target = assigned(each)
+        while target is not None:
+            if target.kind == "DECL_REF_EXPR":
+                found.add(target.ref)
+                break
+            through = target.kind in ("PAREN_EXPR", "UNEXPOSED_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR")
+            if (
+                not through
+                or not target.children
+                or (target.children[0].type.kind == "pointer" and target.kind == "MEMBER_REF_EXPR")
+            ):
+                break
+            target = target.children[0]
+            if target.type.kind == "pointer" and target.kind != "UNEXPOSED_EXPR":
+                break
+    return frozenset(found)
+
 
 MOST_UNROLLED = 64  # iterations
 MOST_TRIAL_STEPS = 40_000
@@ -96,20 +193,9 @@ class Loops(LoopParts):
         for cell in changed:
             start[cell] = self.symbol(cell, env[cell])
         self.env = dict(start)
-        self.exits.append(Exits(continues=[], label=parts.label))
-        condition = x.ONE
-        if not parts.after and parts.condition is not None:
-            condition = self.condition(parts.condition)
-            self.path = self.path.where(condition) if self.path is not None else None
-        if self.concrete or not self.leaves_alone(parts.body):
-            self.execute(parts.body)
-        self.meet_continues()
-        if parts.after and parts.condition is not None and self.path is not None:
-            condition = self.condition(parts.condition)
-        if parts.step is not None and self.path is not None:
-            self.value(parts.step)
+        tried = self.concrete or not self.leaves_alone(parts.body)
+        condition, breaks = self.turn(parts, self.execute if tried else lambda body: None, True)
         end = ControlState(self.path, self.env) if self.path is not None else None
-        breaks = self.exits.pop().breaks
         returned = len(self.frames[-1].returns) > returns or self.jumps() != jumps
         del self.frames[-1].returns[returns:]
         self.jump_back(jumps)
@@ -120,6 +206,22 @@ class Loops(LoopParts):
         self.names = names | {"?": self.names.get("?", 0)}
         lost = self.lossy != lossy
         return Iteration(start, condition, end, breaks, returned, base, first, lost, parts.after)
+
+    def turn(self, parts: Parts, run: Callable[[Node], None], narrows: bool) -> tuple[Expr, list[ControlState]]:
+        """Do an iteration, under its condition if that ``narrows`` the path; return the condition, and the breaks."""
+        condition = x.ONE
+        self.exits.append(Exits(continues=[], label=parts.label))
+        if not parts.after and parts.condition is not None and self.path is not None:
+            condition = self.condition(parts.condition)
+            if narrows and self.path is not None:
+                self.path = self.path.where(condition)
+        run(parts.body)
+        self.meet_continues()
+        if parts.after and parts.condition is not None and self.path is not None:
+            condition = self.condition(parts.condition)
+        if parts.step is not None and self.path is not None:
+            self.value(parts.step)
+        return condition, self.exits.pop().breaks
 
     def meet_continues(self) -> None:
         states = list(self.exits[-1].continues or [])
@@ -192,18 +294,7 @@ class Loops(LoopParts):
         self.env = dict(head)
         if form.trips is not None and self.path is not None:
             self.path = self.path.where(x.less(counter, form.trips))
-        self.exits.append(Exits(continues=[], label=parts.label))
-        if not parts.after and parts.condition is not None and self.path is not None:
-            condition = self.condition(parts.condition)
-            if not form.exact and self.path is not None:
-                self.path = self.path.where(condition)
-        self.iteration(parts.body)
-        self.meet_continues()
-        if parts.after and parts.condition is not None and self.path is not None:
-            self.condition(parts.condition)
-        if parts.step is not None and self.path is not None:
-            self.value(parts.step)
-        return self.exits.pop().breaks
+        return self.turn(parts, self.iteration, not form.exact)[1]
 
     loops_begun = 0
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from manycl.analysis.interpreter.abstract import Abstract, Unanalysable
-from manycl.analysis.interpreter.paths import Path, meet_values
+from manycl.analysis.interpreter.abstract import Abstract, Path, Unanalysable, meet_values
 from manycl.analysis.interpreter.values import (
     OPAQUE,
     Aggregate,

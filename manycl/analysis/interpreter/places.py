@@ -21,7 +21,7 @@ from manycl.analysis.interpreter.values import (
     lane_type,
     swizzle,
 )
-from manycl.analysis.reading.tree import CType, Node
+from manycl.analysis.reading.tree import CType, Node, initial_value
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 
@@ -39,7 +39,8 @@ class LValue:
 
 
 class Places(LoadsAndStores):
-    """Evaluation of lvalues; ``value`` is what :mod:`manycl.analysis.interpreter.operators` adds."""
+    """Evaluation of lvalues, and of what stands behind a declaration; ``value`` is what
+    :mod:`manycl.analysis.interpreter.operators` adds."""
 
     def value(self, node: Node) -> Cell:
         raise NotImplementedError
@@ -242,10 +243,6 @@ class Places(LoadsAndStores):
         self.here = node.start
         return self.read(place)
 
-
-class Initialisers(Places):
-    """Evaluation of what stands behind a declaration."""
-
     def compound_literal(self, node: Node) -> Cell:
         return self.initialised(node.children[-1], node.type) if node.children else self.unknown_of(node.type)
 
@@ -338,8 +335,8 @@ class Initialisers(Places):
         table = self.tables.get(ref)
         if table is None:
             self.silent += 1
-            last = node.children[-1]
-            table = self.initialised(last, node.type) if self.initialises(node, last) else blank()
+            value = initial_value(self.unit, node)
+            table = blank() if value is None else self.initialised(value, node.type)
             self.silent -= 1
             self.tables[ref] = table
         if isinstance(table, Aggregate):
@@ -347,12 +344,3 @@ class Initialisers(Places):
         return self.convert(table, type_) if offset == x.ZERO and node.type.size == type_.size else self.fresh_of(type_)
 
     tables: dict[int, Cell]
-
-    def initialises(self, declaration: Node, last: Node) -> bool:
-        """Whether the last child of a declaration is its initial value (not the size of an array)."""
-        if last.kind in ("TYPE_REF", "MEMBER_REF") or last.kind.endswith("_ATTR") or last.kind.endswith("_DECL"):
-            return False
-        before = self.unit.text[declaration.start : last.start].rstrip()
-        while before.endswith(b"("):
-            before = before[:-1].rstrip()
-        return before.endswith(b"=") and last.start > declaration.start

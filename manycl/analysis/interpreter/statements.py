@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from manycl.analysis.interpreter.abstract import Exits, Unanalysable
+from manycl.analysis.interpreter.abstract import ControlState, Exits, Path, Unanalysable
 from manycl.analysis.interpreter.calls import Calls
-from manycl.analysis.interpreter.paths import ControlState, Path
 from manycl.analysis.interpreter.values import OPAQUE, Aggregate, Cell, blank
 from manycl.analysis.reading.jumps import label_of, structured
-from manycl.analysis.reading.tree import Node
+from manycl.analysis.reading.tree import Node, initial_value
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 
@@ -70,8 +69,8 @@ class Statements(Calls):
                 self.hazards[f"variable {node.name} outlives the kernel"] = None
             return
         value: Cell | None = None
-        last = node.children[-1] if node.children else None
-        if last is not None and self.initialises(node, last):
+        last = initial_value(self.unit, node)
+        if last is not None:
             if last.type.kind == "array" and type_.kind == "pointer" and last.kind != "STRING_LITERAL":
                 value = self.place(last).pointer
             elif type_.kind in ("array", "record", "union") and last.kind == "STRING_LITERAL":

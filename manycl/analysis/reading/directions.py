@@ -7,10 +7,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
+from itertools import product
 
 from manycl.analysis.reading import builtins
 from manycl.analysis.reading.points_to import NONE, SYMBOLIC, VOID, FunctionSummary, Location, Locations, PointsTo
-from manycl.analysis.reading.tree import Function, Node, Unit, callee
+from manycl.analysis.reading.tree import Function, Node, Unit, callee, stripped
 
 _STATEMENTS = {
     *("COMPOUND_STMT", "IF_STMT", "FOR_STMT", "WHILE_STMT", "DO_STMT", "SWITCH_STMT", "CASE_STMT", "DEFAULT_STMT"),
@@ -53,21 +55,13 @@ def accesses(
             yield frozenset(found.reads), frozenset(found.writes)
 
 
-def _callees_first(unit: Unit) -> list[Function]:
+def _callees_first(unit: Unit) -> Iterator[Function]:
     """The functions, each behind those that it mentions."""
-    order: list[Function] = []
-    seen: set[int] = set()
-    stack = [(function, False) for function in unit.functions.values()]
-    while stack:
-        function, done = stack.pop()
-        if done:
-            order.append(function)
-        elif function.ref not in seen:
-            seen.add(function.ref)
-            stack.append((function, True))
-            found = {n.ref for n in function.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
-            stack.extend((unit.functions[ref], False) for ref in found)
-    return order
+    mentioned = {
+        ref: {n.ref for n in function.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
+        for ref, function in unit.functions.items()
+    }
+    return map(unit.functions.__getitem__, TopologicalSorter(mentioned).static_order())
 
 
 def is_null(node: Node) -> bool:
@@ -400,3 +394,42 @@ class _Body(PointsTo):
             self.opaque(node)
             return frozenset(each for place in places for each in place)
         return self.temp(node, self.value(node))
+
+
+BARRIER = re.compile(r"(work_group_)?barrier")
+TOGETHER = re.compile(
+    r"(work|sub)_group_\w+|intel_sub_group\w*|\w*barrier|\w*fence\w*|async_\w+|wait_group_events|printf"
+)
+_STOPS = ("GOTO_STMT", "INDIRECT_GOTO_STMT", "LABEL_STMT")
+
+
+def barriers(unit: Unit, kernel: Function, known: Mapping[int, FunctionSummary]) -> dict[int, bool]:
+    """The barriers among the statements of a kernel's body, by where their calls begin, that need not be, as far as can
+    be told: False where they order nothing, True where that is so unless a buffer that the kernel writes is another
+    argument as well. ``known``: what functions do, by their declarations. The kernel has no local memory."""
+    if any(node.kind in _STOPS for node in kernel.nodes) or any(
+        not variable.type.const and variable.type.address_space == "global" for variable in unit.variables.values()
+    ):
+        return {}
+
+    def called(node: Node) -> str:
+        """The name of a function of OpenCL C's that a node calls; "" if it calls none."""
+        target = callee(node)
+        return "" if target.ref in unit.declared else target.name
+
+    found = [stripped(node) for node in kernel.body.children]
+    calls = [index for index, node in enumerate(found) if BARRIER.fullmatch(called(node))]
+    done = list(accesses(unit, kernel, known)) if calls else []
+    for index, node in enumerate(found if calls else ()):
+        if index in calls:
+            done[index] = frozenset(), frozenset()
+        elif any(TOGETHER.fullmatch(called(below)) for below in node.walk()):
+            done[index] = (frozenset({("unknown", "")}),) * 2
+    told = {}
+    for index in calls:
+        reads, writes = (frozenset[Location]().union(*(each[k] for each in done[:index])) for k in (0, 1))
+        read, written = (frozenset[Location]().union(*(each[k] for each in done[index:])) for k in (0, 1))
+        pairs = [*product(writes, read | written), *product(reads, written)]
+        if not any(one == two or one[0] != "param" or two[0] != "param" for one, two in pairs):
+            told[found[index].start] = bool(pairs)
+    return told

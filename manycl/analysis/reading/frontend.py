@@ -1,5 +1,5 @@
 """libclang's side of the analysis: parse, gate on diagnostics, lower the syntax tree once to plain nodes. Only this
-file and :mod:`manycl.analysis.reading.clang_types` know libclang. It works in the bundled ``libclang`` of the
+file and :mod:`manycl.analysis.reading.frontend` know libclang. It works in the bundled ``libclang`` of the
 libclang-ng wheel, with the OpenCL header that comes with it. libclang dies of a stack overflow on deeply nested
 sources, so all of this runs in a process of its own (:mod:`manycl.analysis.worker`)."""
 
@@ -10,17 +10,148 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from clang import cindex
 
-from manycl.analysis.reading.clang_types import NO_TYPE, Types, pointer
 from manycl.analysis.reading.options import TOLERANT, BuildOptions
 from manycl.analysis.reading.preprocess import Expanded, expand
 from manycl.analysis.reading.tree import CType, Function, Node, Unit
 from manycl.errors import RECURSION, Diagnostic, SourceError
+
+_SPACES = {1: "global", 2: "local", 3: "constant", 4: "private", 5: "generic"}  # of target spir64
+_SCALARS = {  # libclang's kind -> (own kind, OpenCL C's name)
+    "BOOL": ("bool", "bool"),
+    "VOID": ("void", "void"),
+    "CHAR_S": ("int", "char"),
+    "SCHAR": ("int", "char"),
+    "CHAR_U": ("int", "char"),
+    "UCHAR": ("int", "uchar"),
+    "SHORT": ("int", "short"),
+    "USHORT": ("int", "ushort"),
+    "INT": ("int", "int"),
+    "UINT": ("int", "uint"),
+    "LONG": ("int", "long"),
+    "LONGLONG": ("int", "long"),
+    "ULONG": ("int", "ulong"),
+    "ULONGLONG": ("int", "ulong"),
+    "HALF": ("float", "half"),
+    "FLOAT16": ("float", "half"),
+    "FLOAT": ("float", "float"),
+    "DOUBLE": ("float", "double"),
+}
+_ARRAYS = ("CONSTANTARRAY", "INCOMPLETEARRAY")
+_SIZEABLE = {"POINTER", "BLOCKPOINTER", "EXTVECTOR", "VECTOR", "RECORD", "ENUM", "ATOMIC", *_ARRAYS}
+NO_TYPE = CType("other", "")
+_ATOMIC = re.compile(r"_Atomic\((.*)\)")
+
+
+def pointer(target: CType, group: str = "pointer", size: int = 8, const: bool = False, space: str = "") -> CType:
+    return CType(group, f"{target.name}*", "", 1, size, const, space, "", target, True)
+
+
+@dataclass
+class Types:
+    """Own types of one translation unit, by libclang's identity of the canonical type."""
+
+    known: dict[tuple[int, int | None], CType] = field(default_factory=dict)
+
+    def of(self, type_: cindex.Type) -> CType:
+        key = (type_._kind_id, type_.data[0])
+        if key not in self.known:
+            self.known[key] = self._make(type_)
+        return self.known[key]
+
+    def _make(self, type_: cindex.Type) -> CType:
+        canonical = type_.get_canonical()
+        kind = canonical.kind.name
+        if kind == "INVALID":
+            return NO_TYPE
+        # to ask for the size of, say, <builtin fn type> is a segmentation fault
+        if kind == "VOID" or not (kind in _SCALARS or kind in _SIZEABLE):
+            return self._special(canonical, kind)
+        space = _SPACES.get(cindex.conf.lib.clang_getAddressSpace(canonical), "")
+        const = canonical.is_const_qualified()
+        size = max(canonical.get_size(), 0)
+        if kind in _SCALARS:
+            group, name = _SCALARS[kind]
+            base = "" if name == "void" else name
+            return CType(group, name, base, size=size, const=const, address_space=space)
+        if kind in ("POINTER", "BLOCKPOINTER"):
+            group = "pointer" if kind == "POINTER" else "block"
+            return pointer(self.of(canonical.get_pointee()), group, size, const, space)
+        if kind in ("EXTVECTOR", "VECTOR"):
+            lanes, element = canonical.element_count, self.of(canonical.element_type)
+            return CType("vector", f"{element.name}{lanes}", element.base, lanes, size, const, space)
+        if kind in _ARRAYS:
+            element = self.of(canonical.element_type)
+            element = replace(element, address_space=element.address_space or space, const=element.const or const)
+            name = f"{element.name}[{canonical.element_count if kind == 'CONSTANTARRAY' else ''}]"
+            space = space or element.address_space
+            return CType("array", name, "", 1, size, const, space, "", element, element.holds_pointers)
+        if kind == "RECORD":
+            return self._record(canonical, size, const, space)
+        if kind == "ENUM":
+            base = self.of(canonical.get_declaration().enum_type).name
+            return CType("int", _bare(canonical), base, size=size, const=const, address_space=space)
+        inner = _ATOMIC.search(canonical.spelling)
+        base = _packet(inner.group(1)) if inner else ""
+        return CType("int", f"atomic_{base}", base, 1, size, const, space, holds_pointers=base.endswith("*"))
+
+    def _record(self, canonical: cindex.Type, size: int, const: bool, space: str) -> CType:
+        declaration = canonical.get_declaration()
+        holds = any(self._holds(member.type) for member in canonical.get_fields())
+        group = "union" if declaration.kind == cindex.CursorKind.UNION_DECL else "record"
+        members: tuple[tuple[int, CType], ...] = ()
+        if not holds:  # else it may contain a pointer to itself
+            places = [(m.get_field_offsetof(), m) for m in canonical.get_fields() if not m.is_bitfield()]
+            members = tuple((bits // 8, self.of(m.type)) for bits, m in places if bits >= 0)
+        return CType(group, _bare(canonical), "", 1, size, const, space, holds_pointers=holds, members=members)
+
+    def _holds(self, type_: cindex.Type) -> bool:
+        """Whether a member may hold an address; pointers, which may be to the type itself, are not followed."""
+        canonical = type_.get_canonical()
+        if canonical.kind.name in ("POINTER", "BLOCKPOINTER"):
+            return True
+        return self.of(canonical).holds_pointers
+
+    def _special(self, canonical: cindex.Type, kind: str) -> CType:
+        name = _bare(canonical)
+        access = next((a for a in ("write_only", "read_write") if a in canonical.spelling), "read_only")
+        if kind == "VOID":
+            space = _SPACES.get(cindex.conf.lib.clang_getAddressSpace(canonical), "")
+            return CType("void", "void", const=canonical.is_const_qualified(), address_space=space)
+        if kind.startswith("OCLIMAGE"):
+            return CType("image", name, access=access, holds_pointers=True)
+        if kind == "PIPE":
+            packet = _packet(re.sub(r".*\bpipe\s+", "", canonical.spelling))
+            return CType("pipe", packet, access=access, holds_pointers=True)
+        if kind == "OCLSAMPLER":
+            return CType("sampler", "sampler_t")
+        if kind in ("OCLEVENT", "OCLQUEUE", "OCLRESERVEID"):
+            return CType("opaque", name, size=8)
+        if kind in ("FUNCTIONPROTO", "FUNCTIONNOPROTO"):
+            return CType("function", name)
+        return CType("other", name, holds_pointers=True)
+
+
+_PACKETS = {"unsigned char": "uchar", "unsigned short": "ushort", "unsigned int": "uint", "unsigned long": "ulong"}
+
+
+def _packet(spelling: str) -> str:
+    vector = re.fullmatch(r"(.*?)\s*__attribute__\(\(ext_vector_type\((\d+)\)\)\)", spelling)
+    scalar, lanes = (vector.group(1), vector.group(2)) if vector else (spelling, "")
+    return _PACKETS.get(scalar, scalar) + lanes
+
+
+def _bare(type_: cindex.Type) -> str:
+    """A type's name without qualifiers; an unnamed record is called by its typedef or just ``struct``."""
+    words = re.sub(r"\b(const|volatile|restrict|__\w+)\b\s*", "", type_.spelling).strip()
+    return re.sub(r"^(struct|union|enum) \((unnamed|anonymous).*", r"\1", words)
+
 
 _UNARY = {1: "x++", 2: "x--", 3: "++x", 4: "--x", 5: "&", 6: "*", 7: "+", 8: "-", 9: "~", 10: "!"}
 
@@ -81,9 +212,8 @@ def _load(source: str, path: str, folder: str | None, options: BuildOptions, ver
     expanded = expand(source, path, folder, options, version)
     unit = _parse(expanded.text, version)
     found = diagnostics(unit, expanded)
-    if any(d.is_error for d in found):
+    if errors := tuple(d for d in found if d.is_error):
         # must come before any question about types: libclang may crash on those of a broken program
-        errors = all_errors(unit, expanded, lambda text: _parse(text, version))
         raise SourceError(f"{path}: the source does not compile as OpenCL C {version[2:]}", errors)
     warnings = () if options.quiet else tuple(str(d) for d in (*expanded.warnings, *found))
     lowered = _Lowering(unit, expanded, version).unit(warnings, everything)
@@ -343,7 +473,6 @@ FILE = "/manycl/program.cl"
 """The expanded text's name, in memory only."""
 ERROR = 3  # libclang's severities: 2 warning, 3 error, 4 fatal
 _SEVERITIES = {2: "warning", 3: "error", 4: "fatal error"}
-_REPAIRS = 4  # rounds in which what is missing is put in, to find what is wrong behind it
 
 
 def diagnostics(unit: Any, expanded: Expanded) -> list[Diagnostic]:
@@ -351,49 +480,13 @@ def diagnostics(unit: Any, expanded: Expanded) -> list[Diagnostic]:
     return [_diagnostic(d, expanded, rows) for d in unit.diagnostics if d.severity in _SEVERITIES]
 
 
-def _diagnostic(found: Any, expanded: Expanded, rows: list[str], moved: int = 0) -> Diagnostic:
-    """With the place in the user's file, ``moved`` bytes before the compiler's column."""
+def _diagnostic(found: Any, expanded: Expanded, rows: list[str]) -> Diagnostic:
+    """With the place in the user's file."""
     severity, location = _SEVERITIES[found.severity], found.location
     if location.file is None or location.file.name != FILE:
         return Diagnostic("<built in>", 0, 0, severity, found.spelling)
     index = min(max(location.line - 1, 0), len(expanded.lines) - 1)
     row = rows[index]
-    before = row.encode()[: max(location.column - moved - 1, 0)].decode(errors="replace")
+    before = row.encode()[: max(location.column - 1, 0)].decode(errors="replace")
     path, line, column, own = expanded.place(index, len(before) + 1, row)
     return Diagnostic(path, line, column, severity, found.spelling, own)
-
-
-def all_errors(unit: Any, expanded: Expanded, parse: Callable[[str], Any]) -> tuple[Diagnostic, ...]:
-    """All errors: the compiler skips what stands behind something missing, so that is put in and asked again
-    (``parse``: a text as the compiler sees it)."""
-    rows = expanded.text.split("\n")
-    texts = list(rows)
-    added: dict[int, list[int]] = {}  # by row, the columns before which a byte was put in, in the user's text
-    errors: dict[tuple[int, int, str], Diagnostic] = {}  # by place in the expanded text
-    for _ in range(_REPAIRS):
-        missing = []
-        for found in unit.diagnostics:
-            if found.severity < ERROR:
-                continue
-            place = found.location
-            here = added.get(place.line - 1, [])
-            moved = sum(column + i < place.column for i, column in enumerate(sorted(here)))
-            error = _diagnostic(found, expanded, rows, moved)
-            errors.setdefault((place.line if error.line else 0, error.column, error.text), error)
-            missing += [fix for fix in found.fixits if _puts_in_one(fix)]
-        if not missing or not expanded.text.isascii():
-            break
-        for fix in sorted(missing, key=lambda fix: -fix.range.start.column):
-            row, column = fix.range.start.line - 1, fix.range.start.column
-            here = added.setdefault(row, [])
-            texts[row] = texts[row][: column - 1] + fix.value + texts[row][column - 1 :]
-            here.append(column - sum(c + i < column for i, c in enumerate(sorted(here))))
-        unit = parse("\n".join(texts))
-    return tuple(errors[key] for key in sorted(errors))
-
-
-def _puts_in_one(fix: Any) -> bool:
-    """Whether a repair only puts in a character of punctuation."""
-    start, end = fix.range.start, fix.range.end
-    same = (start.line, start.column) == (end.line, end.column)
-    return same and fix.value in (";", ")", "]", "}") and start.file is not None and start.file.name == FILE

@@ -67,14 +67,8 @@ def deciding(summary: KernelSummary, facts: KernelFacts) -> frozenset[int] | Non
 
 def oversized(unit: Unit, facts: KernelFacts) -> tuple[str, int, str, int] | None:
     """A private variable of a kernel or its functions that no device has room for: its name, bytes, path and line."""
-    todo = [function for function in unit.functions.values() if function.is_kernel and function.name == facts.name]
-    seen = set(todo)
-    while todo:
-        for node in todo.pop().nodes:
-            called = unit.functions.get(node.ref)
-            if called is not None and called not in seen:
-                seen.add(called)
-                todo.append(called)
+    for function in unit.reachable(unit.kernel(facts.name)):
+        for node in function.nodes:
             if node.kind == "VAR_DECL" and node.type.size > PRIVATE and node.type.address_space in ("", "private"):
                 return (node.name, node.type.size, *unit.place(node.start))
     return None

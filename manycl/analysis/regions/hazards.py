@@ -215,10 +215,7 @@ def _may_be_apart(regions: Regions, dimension: int, writes: Sequence[Relation], 
 def _certainly_meet(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
     """Whether plain accesses of groups certainly meet on a memory, as far as can be found out within limits."""
     of = [[r for r in found if r.exact and r.access and r.access.kind != "atomic"] for found in (writes, reads)]
-    try:
-        return bool(of[0]) and not regions.limited(_independent, regions, dimension, *of)
-    except TooComplexError:
-        return False
+    return bool(of[0]) and _proved(regions, lambda: not _independent(regions, dimension, *of))
 
 
 def _united(regions: Regions, dimension: int, relations: Sequence[Relation]) -> Any:

@@ -16,7 +16,7 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.regions.bounds import Outside
 from manycl.analysis.regions.boxed import Linear, Pattern, RangeBoxes, linear_access, merged
-from manycl.analysis.regions.shapes import TooComplexError, boxes, moved_alike
+from manycl.analysis.regions.shapes import TooComplexError, boxes, interval, moved_alike
 from manycl.analysis.summary import KernelSummary, MemoryAccess, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.affine import AffineBuilder, value
@@ -268,7 +268,9 @@ class Regions:
         for d in range(3):
             groups = groups.lower_bound_val(_SET, d, value(0))
             groups = groups.upper_bound_val(_SET, d, value(self.launch.groups(d) - 1))
-        return isl.Map.from_basic_map(isl.BasicMap.from_domain_and_range(groups, _units(0, self._count(argument) - 1)))
+        return isl.Map.from_basic_map(
+            isl.BasicMap.from_domain_and_range(groups, interval(0, self._count(argument) - 1))
+        )
 
     def _relation(self, access: MemoryAccess, kind: str) -> Relation:
         unit = self.units[access.argument]
@@ -302,7 +304,7 @@ class Regions:
         nbytes = self._nbytes(access.argument)
         if access.offset.low >= 0 and access.offset.high + access.size <= nbytes:
             return relation, None
-        valid = isl.Set.from_basic_set(_units(0, self._count(access.argument) - 1))
+        valid = isl.Set.from_basic_set(interval(0, self._count(access.argument) - 1))
         outside = None
         if exact and not relation.range().is_subset(valid):
             outside = relation.range().subtract(valid)
@@ -423,7 +425,7 @@ class Regions:
         unit = self.units[argument]
         relation = self.union(argument, kind, groups.dimension)
         if groups != self.launch.whole(groups.dimension):
-            relation = relation.intersect_domain(isl.Set.from_basic_set(_units(groups.first, groups.end - 1)))
+            relation = relation.intersect_domain(isl.Set.from_basic_set(interval(groups.first, groups.end - 1)))
         elements = tidied(relation.range())
         found, tight = boxes(elements)
         scaled = tuple(box.scaled(unit) for box in found)
@@ -462,11 +464,6 @@ def checked(launch: KnownLaunch, kind: str, groups: GroupRange | None) -> GroupR
     if first < 0 or count < 1 or first + count > number or not 0 <= dimension < 3:
         raise ValueError(f"groups {first} to {groups.end - 1} are no range of {number} groups")
     return groups
-
-
-def _units(low: int, high: int) -> Any:
-    whole = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 1))
-    return whole.lower_bound_val(_SET, 0, value(low)).upper_bound_val(_SET, 0, value(high))
 
 
 def _run(length: int) -> Any:

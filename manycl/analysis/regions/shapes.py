@@ -16,7 +16,8 @@ class TooComplexError(Exception):
     """isl needs more operations than it is given, or does not agree with itself."""
 
 
-def _interval(low: int, high: int) -> Any:
+def interval(low: int, high: int) -> Any:
+    """The basic set of the numbers from ``low`` to ``high``."""
     whole = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 1))
     return whole.lower_bound_val(_SET, 0, value(low)).upper_bound_val(_SET, 0, value(high))
 
@@ -31,7 +32,7 @@ def bounds(elements: Any) -> tuple[int, int] | None:
     if not least.is_int() or not greatest.is_int():
         return None
     ends = least.to_python(), greatest.to_python()
-    if not elements.is_subset(isl.Set.from_basic_set(_interval(*ends))):
+    if not elements.is_subset(isl.Set.from_basic_set(interval(*ends))):
         raise TooComplexError
     return ends
 
@@ -42,7 +43,7 @@ def moved_alike(relation: Any, groups: int, unit: int) -> tuple[int, int, int]:
     ``unit``: bytes of an element."""
 
     def within(low: int, high: int) -> Any:
-        return isl.Set.from_basic_set(_interval(low, high))
+        return isl.Set.from_basic_set(interval(low, high))
 
     middle = groups // 2
     here, there = (bounds(relation.intersect_domain(within(g, g)).range()) for g in (middle - 1, middle))
@@ -77,12 +78,12 @@ def classify(elements: Any) -> Box | None:
     if ends is None:
         return None
     low, high = ends
-    hull = isl.Set.from_basic_set(_interval(low, high))
+    hull = isl.Set.from_basic_set(interval(low, high))
     gaps = hull.subtract(elements)
     if gaps.is_empty():
         return Box(low, high - low + 1)
     width = gaps.dim_min_val(0).to_python() - low
-    rest = elements.subtract(isl.Set.from_basic_set(_interval(low, low + width - 1)))
+    rest = elements.subtract(isl.Set.from_basic_set(interval(low, low + width - 1)))
     second = rest.dim_min_val(0)
     if not second.is_int():
         return None
@@ -101,7 +102,7 @@ def classify(elements: Any) -> Box | None:
     rows = -(-(first.to_python() - low) // pitch)
     if rows < 1:
         return None
-    slice_ = isl.Set.from_basic_set(_interval(low, low + (rows - 1) * pitch + width - 1))
+    slice_ = isl.Set.from_basic_set(interval(low, low + (rows - 1) * pitch + width - 1))
     rest = elements.subtract(slice_)
     if rest.is_empty():
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import reduce
 
-from manycl.analysis.interpreter.paths import ControlState, Env, Path
+from manycl.analysis.interpreter.abstract import ControlState, Env, Path
 from manycl.analysis.interpreter.statements import Statements
 from manycl.analysis.interpreter.values import OPAQUE, Aggregate, Cell, Pointer, Vector, integer
 from manycl.analysis.reading.tree import CType

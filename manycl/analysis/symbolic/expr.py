@@ -6,7 +6,7 @@ interval holds. Two expressions are equal if they print alike."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd, prod
@@ -453,8 +453,11 @@ def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) ->
     if e.op == "const":
         return e
     args = tuple([go(a) for a in e.args])
-    if all(map(is_, args, e.args)):
-        return e
+    return e if all(map(is_, args, e.args)) else rebuilt(e, args)
+
+
+def rebuilt(e: Expr, args: Sequence[Expr]) -> Expr:
+    """The operation of an expression on other arguments. Raises as :func:`substitute`."""
     if e.op == "sum":
         return add(const(e.value), *(scale(a, f) for a, f in zip(args, e.terms, strict=True)))
     if e.op == "mul":
@@ -468,13 +471,13 @@ def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) ->
     elif e.op == "fmod":
         found = remainder(args[0], args[1], floor=True)
     else:
-        found = PLAIN[e.op](*args)
+        found = _PLAIN[e.op](*args)
     if found is None:
         raise UndefinedError(e.key)
     return found
 
 
-PLAIN: dict[str, Callable[..., Expr]] = {
+_PLAIN: dict[str, Callable[..., Expr]] = {
     "min": minimum,
     "max": maximum,
     "select": select,

@@ -10,8 +10,18 @@ from collections.abc import Iterable, Sequence
 from manycl.analysis.interpreter.values import swizzle
 from manycl.analysis.reading import builtins
 from manycl.analysis.reading.tree import CType, Function, Node, assigned, callee, operands
-from manycl.analysis.texts.merge_points import BARRIER, Inclusions, Place, RefusedError, Set, is_component, is_place
-from manycl.analysis.texts.merge_text import CopyingFunctions, balanced, splice
+from manycl.analysis.texts.merge_points import (
+    BARRIER,
+    CopyingFunctions,
+    Inclusions,
+    Place,
+    RefusedError,
+    Set,
+    balanced,
+    is_component,
+    is_place,
+    splice,
+)
 
 
 class Needs:

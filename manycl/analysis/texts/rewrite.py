@@ -18,7 +18,6 @@ from manycl.analysis.reading.builtins import effects
 from manycl.analysis.reading.directions import ASSEMBLY
 from manycl.analysis.reading.options import remaining_options
 from manycl.analysis.reading.tree import Function, Node, Unit, callee
-from manycl.analysis.texts import windows
 
 #: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
 QUANTITIES = ("first_group", "num_groups", "global_size", "global_offset")
@@ -104,59 +103,29 @@ def _pack(values: Sequence[int], neutral: int) -> bytes:
     return struct.pack("=4Q", *[*values, neutral, neutral, neutral][:3], neutral)
 
 
-def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> SubKernel:
-    """The sub-kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
-    a program that was read; KeyError for a kernel that it does not have."""
-    given = tuple(options)
-    root = unit.kernel(kernel)
-    plan = _Plan(unit)
-    if reason := plan.problems.get(root.ref):
-        return SubKernel(kernel, "", given, reason=reason)
-    needs = plan.needs[root.ref]
-    if not needs:
+def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str], how: str = "sub_kernel") -> SubKernel:
+    """A kernel of ``unit``, which was read from ``source`` with build ``options``, to be run in another way, or why
+    that cannot be. Never raises for a program that was read; KeyError for a kernel that it does not have. ``how``:
+
+    ``sub_kernel``: for ranges of its work-groups. ``windowed_kernel``: the same, all of whose arguments that may be
+    windows are (below). ``shifted_kernel``: to be run as a whole, with such arguments
+    moved back before anything else by what is given for them. ``guarded_kernel``: to be run as a whole, does nothing
+    where the integer to which its last argument, which is hidden, points is 0."""
+    given, root, moved = tuple(options), unit.kernel(kernel), tuple[int, ...]()
+    plan = _Plan(unit, how in ("sub_kernel", "windowed_kernel"))
+    hidden, reason = tuple(n for n in QUANTITIES if n in plan.needs[root.ref]), plan.problems.get(root.ref, "")
+    if how == "sub_kernel" and not (hidden or reason):
         return SubKernel(kernel, source, given)
-    hidden = tuple(name for name in QUANTITIES if name in needs)
-    return SubKernel(kernel, plan.text(), remaining_options(given, unit.version), hidden, True)
-
-
-def windowed_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
-    """The sub-kernel all of whose arguments that may be windows are (:mod:`manycl.analysis.texts.windows`); ``reason``
-    says why there is none. Raises as :func:`sub_kernel` does."""
-    given = tuple(options)
-    root = unit.kernel(kernel)
-    plan = _Plan(unit)
-    hidden = tuple(name for name in QUANTITIES if name in plan.needs[root.ref])
-    return _moved(plan, root, given, hidden, plan.problems.get(root.ref, ""))
-
-
-def _moved(plan: _Plan, root: Function, given: tuple[str, ...], hidden: tuple[str, ...], reason: str = "") -> SubKernel:
-    """The kernel ``root`` with pointers that are moved, if there is no ``reason`` why not."""
-    unit, kernel, found = plan.unit, root.name, tuple[int, ...]()
-    if not reason:
-        found, reason = windows.movable(unit, root)
-    reason = reason or plan.closed(root)
-    if reason or not found:
-        return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
-    options = remaining_options(given, unit.version)
-    return SubKernel(kernel, plan.text(root, found), options, hidden, True, windows=found)
-
-
-def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
-    """The kernel, to be run as a whole, with pointers that are moved before anything else: back by a hidden ``ulong``
-    for each of the arguments in ``windows``, as those of :func:`windowed_kernel`. ``reason`` says why there is none.
-    Raises as :func:`sub_kernel` does."""
-    given = tuple(options)
-    root, plan = unit.kernel(kernel), _Plan.of_whole(unit)
-    return _moved(plan, root, given, ())
-
-
-def guarded_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
-    """The kernel, to be run as a whole, that does nothing where the integer to which its last argument, which is
-    hidden, points is 0. ``reason`` says why there is none. Raises as :func:`sub_kernel` does."""
-    root, plan = unit.kernel(kernel), _Plan.of_whole(unit)
-    if reason := windows.why_fixed(unit, root) or plan.closed(root):
-        return SubKernel(kernel, "", tuple(options), reason=reason)
-    return SubKernel(kernel, plan.text(root, is_guarded=True), remaining_options(tuple(options), unit.version))
+    if how == "guarded_kernel":
+        reason = why_fixed(unit, root) or plan.closed(root)
+    elif how != "sub_kernel" and not reason:
+        moved, reason = movable(unit, root)
+        reason = reason or plan.closed(root)
+        reason = reason or ("" if moved else "it has no pointer to global memory that can be moved")
+    if reason:
+        return SubKernel(kernel, "", given, reason=reason)
+    text = plan.text(root, moved, how == "guarded_kernel")
+    return SubKernel(kernel, text, remaining_options(given, unit.version), hidden, True, windows=moved)
 
 
 @dataclass(slots=True)
@@ -171,28 +140,25 @@ class _Use:
 
 @dataclass(slots=True)
 class _Plan:
-    """What must be edited: which quantities each function needs, and which cannot be given them (with reason)."""
+    """What must be edited: which quantities each function needs, and which cannot be given them (with reason). Of
+    kernels that run as a whole, not in ``parts``, nothing is asked for that has to be replaced."""
 
     unit: Unit
+    parts: bool
     needs: dict[int, set[str]] = field(default_factory=dict)
     problems: dict[int, str] = field(default_factory=dict)
     uses: list[_Use] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.needs = {ref: set() for ref in self.unit.functions}
+        if not self.parts:
+            return
         for function in self.unit.functions.values():
             self.uses.extend(_uses(function.body, function.ref))
         for variable in self.unit.variables.values():
             self.uses.extend(_uses(variable, 0))
         self._spread_needs()
         self._find_problems()
-
-    @classmethod
-    def of_whole(cls, unit: Unit) -> _Plan:
-        """For kernels that run as a whole: nothing is asked for that has to be replaced."""
-        plan = cls(unit)
-        plan.needs, plan.problems, plan.uses = {ref: set() for ref in unit.functions}, {}, []
-        return plan
 
     def closed(self, root: Function) -> str:
         """Why a function's parameters cannot be extended; empty: they can."""
@@ -267,7 +233,7 @@ class _Plan:
             return f"the call of {name} in {here} is hidden by a macro"
         return ""
 
-    def text(self, root: Function | None = None, moved: Sequence[int] = (), is_guarded: bool = False) -> str:
+    def text(self, root: Function, moved: Sequence[int], is_guarded: bool) -> str:
         """The program with all edits made, the definitions of the queries' replacements in front. The arguments
         ``moved`` of kernel ``root`` are windows; it ``is_guarded``: it does nothing unless a hidden integer is set."""
         prefix = unused_prefix(self.unit.text)
@@ -278,7 +244,7 @@ class _Plan:
             if function is root:
                 lows = {i: f"{prefix}low{i}" for i in moved}
                 needs += [f"ulong {low}" for low in lows.values()]
-                first = "".join(windows.shift(root.parameters[i], low) for i, low in lows.items())
+                first = "".join(shift(root.parameters[i], low) for i, low in lows.items())
                 if is_guarded:
                     needs.append(f"global const int *{prefix}runs")
                     first = f" if (!*{prefix}runs) return;"
@@ -406,3 +372,75 @@ def apply_edits(text: bytes, edits: Sequence[tuple[int, int, str]]) -> bytes:
         parts += [text[position:start], words.encode()]
         position = end
     return b"".join((*parts, text[position:]))
+
+
+_STATEMENTS = ("COMPOUND_STMT", "DECL_STMT", "LABEL_STMT", "CASE_STMT", "DEFAULT_STMT", "SWITCH_STMT")
+_FOLLOWS = ("ARRAY_SUBSCRIPT_EXPR", "MEMBER_REF_EXPR", "VAR_DECL")
+_TESTS = ("IF_STMT", "WHILE_STMT", "DO_STMT", "FOR_STMT")
+
+
+def why_fixed(unit: Unit, root: Function) -> str:
+    """Why a kernel cannot be given a parameter and a first statement more; empty: it can."""
+    for function in unit.functions.values():
+        if any(n.kind == "DECL_REF_EXPR" and n.ref == root.ref for n in function.nodes):
+            return f"{function.name} calls it"
+    return "" if unit.text[root.body.start : root.body.start + 1] == b"{" else "its body does not begin with a brace"
+
+
+def movable(unit: Unit, root: Function) -> tuple[tuple[int, ...], str]:
+    """The arguments of a kernel (indices) that may be windows, and why none or not all of them may."""
+    if reason := why_fixed(unit, root):
+        return (), reason
+    for function in unit.reachable(root):
+        for node in function.nodes:
+            if reason := _exposes(unit, function, node):
+                path, line = unit.place(node.start)
+                return (), f"{path}:{line} {reason}"
+    found = [i for i, p in enumerate(root.parameters) if _is_global(p)]
+    return tuple(found), ""
+
+
+def _is_global(parameter: Node) -> bool:
+    """A named pointer variable to global memory that may be assigned to."""
+    type_ = parameter.type
+    target = type_.target
+    return (
+        type_.kind == "pointer"
+        and not type_.const
+        and target is not None
+        and target.address_space == "global"
+        and re.fullmatch(r"[A-Za-z_]\w*", parameter.name) is not None
+    )
+
+
+def _exposes(unit: Unit, function: Function, node: Node) -> str:
+    """How a node may let a program see where a pointer points; empty if it does not."""
+    if node.kind == "BLOCK_EXPR":
+        return "has a block"
+    operands = node.children[1:] if node.kind == "CALL_EXPR" else node.children
+    if all(child.type.kind != "pointer" for child in operands):
+        return ""
+    if node.kind == "CALL_EXPR":
+        called = callee(node)
+        if called.ref in unit.functions:
+            return ""
+        known = called.ref not in unit.declared and effects(called.name, len(node.children) - 1) is not None
+        return "" if known and called.name != "printf" else f"hands an address to {called.name or 'a function'}"
+    if node.kind in _STATEMENTS or node.kind in _FOLLOWS:
+        return ""
+    if node.kind == "RETURN_STMT":
+        return "" if function.result.kind == "pointer" else "returns an address as a number"
+    if node.kind == "UNARY_OPERATOR" and node.op in "*&":
+        return "takes the address of a pointer" if node.op == "&" else ""
+    if node.kind in _TESTS or node.type.kind != "pointer":
+        return "compares an address, or turns it into a number"
+    if node.kind == "CONDITIONAL_OPERATOR":
+        return "compares an address" if node.children[0].type.kind == "pointer" else ""
+    if node.kind == "BINARY_OPERATOR" and node.op == "=" and node.children[0].kind != "DECL_REF_EXPR":
+        return "stores an address"
+    return ""
+
+
+def shift(parameter: Node, hidden: str) -> str:
+    """The statement that moves a pointer back by what the hidden parameter says."""
+    return f" {parameter.name} = (global void *)((size_t){parameter.name} - (size_t){hidden});"

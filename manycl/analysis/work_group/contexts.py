@@ -9,7 +9,7 @@ from enum import Enum
 
 from manycl.analysis.reading.tree import THROUGH, CType, Function, Node, Unit, callee, stripped
 from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, CutScope, ParallelRegion, Part, assignments
-from manycl.analysis.work_group.passes.stepped import Stepped
+from manycl.analysis.work_group.passes.strides import Stepped
 from manycl.analysis.work_group.passes.uniformity import OWN, SAME, Uniformity
 from manycl.analysis.work_group.syntax import Variable
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from manycl.analysis.reading.tree import Function, Node, Unit
 from manycl.analysis.work_group.group_function import MOST_OWN
-from manycl.analysis.work_group.passes.unlocked import Unlocked
+from manycl.analysis.work_group.queries import Unlocked
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, parameter_text
 from manycl.analysis.work_group.texts import AT, AT_TURNED
 from manycl.errors import a

@@ -9,21 +9,18 @@ import math
 import re
 from dataclasses import replace
 
+from manycl.analysis.reading.directions import barriers, summaries
 from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, callee, stripped
 from manycl.analysis.texts.rewrite import apply_edits, unused_prefix
-from manycl.analysis.work_group.blocking import register_tile
 from manycl.analysis.work_group.contexts import Contexts
-from manycl.analysis.work_group.emit import GroupEmitter
+from manycl.analysis.work_group.emit import GroupEmitter, register_tile
 from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.group_function import WorkGroupFunction
-from manycl.analysis.work_group.parts import Cutter, ParallelRegion
-from manycl.analysis.work_group.passes.inline import inlined
-from manycl.analysis.work_group.passes.needless import without_needless
-from manycl.analysis.work_group.passes.stepped import stepped
-from manycl.analysis.work_group.passes.strides import Strides, best_dimension
+from manycl.analysis.work_group.parts import BARRIER, Cutter, ParallelRegion
+from manycl.analysis.work_group.passes.inline import inlined, read_again
+from manycl.analysis.work_group.passes.strides import Strides, best_dimension, stepped
 from manycl.analysis.work_group.passes.uniformity import Uniformity
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FIRST, FUNCTIONS, Edit, Queries, pointers, strings
-from manycl.analysis.work_group.reading import read_again
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, head_of, variables
 from manycl.errors import SourceError
 
@@ -51,6 +48,19 @@ def work_group_function(
         return found if told is unit else replace(found, sized=True)
     except NoGroupFunctionError as error:
         return WorkGroupFunction(kernel, "", str(error))
+
+
+def without_needless(unit: Unit, kernel: str) -> Unit:
+    """The unit without the barriers of a kernel that order nothing; with local memory, nothing is known of them."""
+    root = unit.kernel(kernel)
+    waits = any(BARRIER.fullmatch(callee(stripped(node)).name) for node in root.body.children)
+    nodes = (node for function in unit.reachable(root) for node in (*function.parameters, *function.nodes))
+    if not waits or any("local" in (n.type.address_space, (n.type.target or n.type).address_space) for n in nodes):
+        return unit
+    found = barriers(unit, root, summaries(unit))
+    ends = {stripped(n).start: stripped(n).end for n in root.body.children}
+    edits = [(at, ends[at], "\n" * unit.text.count(b"\n", at, ends[at])) for at, orders in found.items() if not orders]
+    return read_again(unit, apply_edits(unit.text, edits)) if edits else unit
 
 
 class _GroupWriter:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from manycl.analysis.reading.tree import LOOPS, Function, LoopHead, Node, Unit, assigned, callee, stripped
-from manycl.analysis.work_group.passes.stepped import Stepped, stepped
-from manycl.analysis.work_group.passes.strides import FAR, Strides
+from manycl.analysis.work_group.passes.strides import FAR, Stepped, Strides, stepped
 from manycl.analysis.work_group.passes.uniformity import OWN, Uniformity
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement, head_of, statements, with_callers
 
@@ -238,19 +237,18 @@ class Cutter:
         return abs(limit - begin[0])
 
 
+def regions(parts: Iterable[Part]) -> Iterator[ParallelRegion]:
+    """The regions of some parts."""
+    for part in parts:
+        if isinstance(part, ParallelRegion):
+            yield part
+        elif not isinstance(part, CutJump):
+            yield from regions((*part.then, *(part.other or ())) if isinstance(part, CutBranch) else part.parts)
+
+
 def nodes_of(part: Part) -> Iterator[Node]:
     """The statements of the regions of a part."""
-    match part:
-        case ParallelRegion():
-            yield from (statement.node for statement in part.statements)
-        case CutScope() | CutLoop():
-            for inner in part.parts:
-                yield from nodes_of(inner)
-        case CutBranch():
-            for inner in (*part.then, *(part.other or ())):
-                yield from nodes_of(inner)
-        case CutJump():
-            pass
+    return (statement.node for region in regions((part,)) for statement in region.statements)
 
 
 def waiting(unit: Unit) -> set[int]:

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manycl.api.arrays import elementwise, folding
+from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array, ArrayView
-from manycl.api.arrays.elementwise import DType, KernelForm
-from manycl.api.arrays.folding import EACH, FoldForm
+from manycl.api.arrays.elementwise import EACH, DType, FoldForm, KernelForm
 from manycl.api.arrays.host_arrays import as_array
 from manycl.errors import LaunchError, ResultError
 from manycl.graph.copies import PATTERNS
@@ -269,7 +268,7 @@ def mean(array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None
     wanted = np.ones(1, array.dtype).mean(dtype=dtype).dtype
     if wanted.kind != "f":
         raise TypeError(f"a mean is no {wanted}")
-    total = _into("sum", (array,), axis, folding.accumulated(wanted), None, keepdims)
+    total = _into("sum", (array,), axis, elementwise.accumulated(wanted), None, keepdims)
     result: Array = total / (array.size // total.size)
     if out is not None:
         _check(out, result.shape, wanted)
@@ -326,12 +325,12 @@ def _fold(name: str, arrays: Sequence[Array], shape: tuple[int, int, int], targe
     """Enqueue the reduction of arrays, seen as of three dimensions, along the middle one, into an array of as many
     elements as the others have: block by block, and then the blocks."""
     outer, count, inner = shape
-    loop = folding.accumulated(target.dtype)
+    loop = elementwise.accumulated(target.dtype)
     queue, is_strided = target.queue, inner > 1
     while True:
         blocks = -(-count // (GROUP if is_strided else GROUP * EACH))
         result = target if blocks == 1 else queue.empty(outer * blocks * inner, loop)
-        kernel = folding.kernel(FoldForm(name, tuple(a.dtype for a in arrays), loop, result.dtype, is_strided))
+        kernel = elementwise.fold_kernel(FoldForm(name, tuple(a.dtype for a in arrays), loop, result.dtype, is_strided))
         if is_strided:
             local = min(GROUP, 1 << (inner - 1).bit_length())
             size = -(-inner // local) * local, blocks, outer

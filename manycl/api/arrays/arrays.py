@@ -295,7 +295,8 @@ class Array(ArrayOperators, Interchange):
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self.copy() if copy else self
-        return self.queue.operations.converted(self, wanted)
+        found: Array = self.queue.operations.converted(self, wanted)
+        return found
 
     def transpose(self, *axes: Any) -> Array:
         """Return a copy with the dimensions in another order (dimension i is ``axes[i]`` of this; default: reversed),
@@ -304,7 +305,8 @@ class Array(ArrayOperators, Interchange):
             order = np.empty(tuple(range(self.ndim))).transpose(*axes).shape
         except (TypeError, ValueError) as error:
             raise ValueError(f"{axes!r:.80} are not the {self.ndim} dimensions of {self!r}: {error}") from None
-        return self.queue.operations.transposed(self, order)
+        found: Array = self.queue.operations.transposed(self, order)
+        return found
 
     @property
     def T(self) -> ArrayView:  # noqa: N802 (NumPy's name)

@@ -11,17 +11,12 @@ import numpy.typing as npt
 from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:
-    from manycl.api.arrays.array_queue import ArrayOperations
     from manycl.api.arrays.arrays import Array
 
 Axis = int | None
 Out = Union["Array", None]
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
-
-
-def _operations(array: Array) -> ArrayOperations:
-    return array.queue.operations
 
 
 def _unary(ufunc: np.ufunc) -> Unary:
@@ -65,25 +60,30 @@ class ArrayOperators:
     ) -> Array:
         """Enqueue the sum of all elements, an array of shape ``()``, or of each line along an axis, with the type of
         NumPy's sum. ``out``: the array that takes it."""
-        return _operations(self).reduced("sum", self, axis, dtype, out, keepdims)
+        found: Array = self.queue.operations.reduced("sum", self, axis, dtype, out, keepdims)
+        return found
 
     def min(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
         """Enqueue the least element (NaN where there is one); as ``sum``."""
-        return _operations(self).reduced("min", self, axis, None, out, keepdims)
+        found: Array = self.queue.operations.reduced("min", self, axis, None, out, keepdims)
+        return found
 
     def max(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
         """Enqueue the greatest element (NaN where there is one); as ``sum``."""
-        return _operations(self).reduced("max", self, axis, None, out, keepdims)
+        found: Array = self.queue.operations.reduced("max", self, axis, None, out, keepdims)
+        return found
 
     def mean(
         self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
     ) -> Array:
         """Enqueue the sum over the count; as ``sum``."""
-        return _operations(self).mean(self, axis, dtype, out, keepdims)
+        found: Array = self.queue.operations.mean(self, axis, dtype, out, keepdims)
+        return found
 
     def dot(self: Any, other: Array) -> Array:
         """Enqueue the inner product with another array, both of one dimension: an array of shape ``()``."""
-        return _operations(self).dot(self, other)
+        found: Array = self.queue.operations.dot(self, other)
+        return found
 
     __neg__ = _unary(np.negative)
     __pos__ = _unary(np.positive)

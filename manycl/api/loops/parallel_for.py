@@ -18,16 +18,28 @@ from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.loops import parallel_text as text
 from manycl.api.loops.access_patterns import AccessPattern, Derived, bounds_of, check, derive, races
-from manycl.api.loops.parallel_run import GivenArrays, blocks, default_queue, folded, ndrange
+from manycl.api.loops.parallel_run import (
+    GivenArrays,
+    blocks,
+    constant,
+    default_queue,
+    dtype_of,
+    element_of,
+    folded,
+    identity_of,
+    initial,
+    ndrange,
+    structure,
+    sum_type,
+)
 from manycl.api.loops.parallel_text import BodyForm, Reduced
-from manycl.api.loops.parallel_values import constant, dtype_of, element_of, identity_of, initial, structure, sum_type
 from manycl.api.program import Kernel, Program
 from manycl.api.queue import Queue
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.graph import Placement
 from manycl.units import LARGEST
 from manycl.utilities.checked import checked
-from manycl.utilities.kept import MANY
+from manycl.utilities.kept import MANY, Kept
 
 
 @checked("called")
@@ -65,8 +77,8 @@ class ParallelFor:
         self.constants = tuple((key, constant(key, value)) for key, value in (constants or {}).items())
         self.reduction = dict(reduction or {})
         self.access, self.batch, self.indices = dict(access or {}), batch, tuple(indices)
-        self._ready: dict[Any, _Ready] = {}
-        self._checked: dict[Any, Kernel] = {}
+        self._ready: Kept[Any, _Ready] = Kept(MANY)
+        self._checked: Kept[Any, Kernel] = Kept(MANY)
         self._told: set[BodyForm] = set()
 
     def __repr__(self) -> str:
@@ -132,9 +144,7 @@ class ParallelFor:
                     warnings.warn(f"{words}; what they leave there may differ from run to run", stacklevel=4)
         result = self._results(call, partial, queue, lazy, device) if partial else event if lazy else None
         if key and not (partial or self.access):
-            if len(self._ready) >= MANY:
-                self._ready.clear()
-            self._ready[key] = _Ready(kernel, size, group, call)
+            self._ready.keep(key, _Ready(kernel, size, group, call))
         moved.bring_back()
         return result
 
@@ -257,9 +267,7 @@ class ParallelFor:
                 found = Kernel(kernel.program, kernel.facts)
                 for name, elements in promises.items():
                     found.annotate(name, within=elements)
-            if len(self._checked) >= MANY:
-                self._checked.clear()
-            self._checked[key] = found
+            self._checked.keep(key, found)
         return found
 
     def _results(
@@ -367,13 +375,11 @@ def parallel_for(  # noqa: PLR0913 (all that can be said of a loop)
             indices=indices,
             name=name,
         )
-        if len(_loops) >= MANY:
-            _loops.clear()
-        _loops[key] = loop
+        _loops.keep(key, loop)
     return loop.called(space, queue, device, local, {**named, **(arguments or {})})
 
 
-_loops: dict[Any, ParallelFor] = {}
+_loops: Kept[Any, ParallelFor] = Kept(MANY)
 _NUMBERS = frozenset({np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64})
 
 

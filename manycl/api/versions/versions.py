@@ -14,7 +14,7 @@ from manycl.graph.launch import check_ndrange
 from manycl.graph.versions.host_version import HOST_KIND, RUNS_ON, ArrayForm, HostProgram, function_name, host_program
 from manycl.graph.versions.sequence import SequenceProgram, sequence_program, structure
 from manycl.machine import DEVICE_KINDS
-from manycl.utilities.kept import MANY
+from manycl.utilities.kept import MANY, Kept
 
 if TYPE_CHECKING:
     from manycl.api.arrays.array_queue import ArrayQueue as Queue
@@ -46,7 +46,7 @@ class FunctionVersion:
 
     function: Callable[..., Any]
     dimension: int | None
-    _programs: dict[tuple[ArrayForm | None, ...], HostProgram] = field(default_factory=dict)
+    _programs: Kept[tuple[ArrayForm | None, ...], HostProgram] = field(default_factory=lambda: Kept(MANY))
 
     def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
         """Return this version of a launch: the same program as long as the arrays have the same shapes and types."""
@@ -56,12 +56,9 @@ class FunctionVersion:
                 f" {self.dimension}, which the NDRange {sizes[0]} does not have"
             )
         forms = tuple([ArrayForm(a.shape, a.dtype, a.offset) if isinstance(a, Array) else None for a in args])
-        program = self._programs.get(forms)
-        if program is None:
-            if len(self._programs) >= MANY:
-                self._programs.clear()
-            program = host_program(self.function, own.program, own.facts, forms, self.dimension)
-            self._programs[forms] = program
+        program = self._programs.get(forms) or self._programs.keep(
+            forms, host_program(self.function, own.program, own.facts, forms, self.dimension)
+        )
         (kernel,) = program.kernels.values()
         return Version(program, kernel, *sizes, RUNS_ON, own.annotations)
 
@@ -73,7 +70,7 @@ class SequenceVersion:
 
     function: Callable[..., Any]
     kinds: tuple[str, ...]
-    _programs: dict[Hashable, SequenceProgram] = field(default_factory=dict)
+    _programs: Kept[Hashable, SequenceProgram] = field(default_factory=lambda: Kept(MANY))
 
     def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
         """Return this version of a launch. Raises LaunchError for none, and what the function raises."""
@@ -92,12 +89,9 @@ class SequenceVersion:
         for step in steps:
             check_launch(step, {key: array.buffer for key, array in arrays.items()})
         key = structure(bound, steps, sizes_of)
-        program = self._programs.get(key)
-        if program is None:
-            if len(self._programs) >= MANY:
-                self._programs.clear()
-            program = sequence_program(name, own.facts, bound, steps, sizes_of)
-            self._programs[key] = program
+        program = self._programs.get(key) or self._programs.keep(
+            key, sequence_program(name, own.facts, bound, steps, sizes_of)
+        )
         return Version(program, program.kernels[name], *sizes, self.kinds, own.annotations)
 
 

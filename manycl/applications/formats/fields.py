@@ -13,14 +13,16 @@ from manycl.applications.formats.kinds import (
     FieldTable,
     Listed,
     Named,
+    Scope,
     ValueKind,
     as_it_is,
     placed,
     read_tables,
+    repetitions,
     some,
+    text,
     whole,
 )
-from manycl.applications.formats.symbols import Scope, repetitions, text
 from manycl.graph.graph import Placement
 from manycl.utilities.json_lines import Location
 

@@ -5,8 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from manycl.applications.formats.kinds import Either, FieldTable, Listed, Named, ValueKind, read_tables, some, whole
-from manycl.applications.formats.symbols import Scope, integer, number
+from manycl.applications.formats.kinds import (
+    Either,
+    FieldTable,
+    Listed,
+    Named,
+    Scope,
+    ValueKind,
+    integer,
+    number,
+    read_tables,
+    some,
+    whole,
+)
 from manycl.expressions import IDENTIFIER, ExpressionError, Number, split_list
 from manycl.graph.launch import split_type
 from manycl.utilities.json_lines import Location

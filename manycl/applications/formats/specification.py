@@ -16,11 +16,9 @@ from manycl.api.kernel_files import KernelFiles
 from manycl.api.prepared import MOST_TIMES
 from manycl.applications import assemble
 from manycl.applications.application import Application, Contents, Iterate, Output
-from manycl.applications.formats import contents, kernel_fields
+from manycl.applications.formats import version_fields
 from manycl.applications.formats.fields import ARGUMENT, DOCUMENT
-from manycl.applications.formats.kinds import Fields, Given, check
-from manycl.applications.formats.symbols import Scope, limit, read_parameters, text
-from manycl.applications.formats.version_fields import VersionReader
+from manycl.applications.formats.kinds import Fields, Given, Scope, check, limit, read_parameters, text
 from manycl.applications.python_files import confined, python_file
 from manycl.errors import LaunchError
 from manycl.expressions import suggest
@@ -46,7 +44,7 @@ class _SpecificationReader:
         self.trust = trust
         self.folder = Path(document.place.path).parent
         self.programs = KernelFiles([self.folder])
-        self.versions = VersionReader(self.programs, self.folder, trust)
+        self.versions = version_fields.VersionReader(self.programs, self.folder, trust)
         self.draft = assemble.Draft(document.place, document["name"] or Path(document.place.path).stem)
         self.buffers: dict[str, BufferKey] = {}
 
@@ -55,7 +53,7 @@ class _SpecificationReader:
         for key, fields in document["buffers"].items():
             self.read_buffers(key, fields)
         whole = Fields(document.table, document.scope, document.place, {}).inside(document, ("source",))
-        for fields in kernel_fields.kernels(document, whole):
+        for fields in version_fields.kernels(document, whole):
             self.read_kernel(fields)
         if not self.draft.kernels:
             raise document.where("kernels").error("there are no kernels (every repetition is empty)")
@@ -100,18 +98,18 @@ class _SpecificationReader:
         init, place = fields["init"], fields.place
         kind = "zeros" if init is None else init["kind"]
         if init is not None:
-            contents.check_fields(init)
+            version_fields.check_fields(init)
         type_name, shape = fields["type"] or default_type, fields["shape"]
         if kind == "file":
-            return contents.from_file(self.folder / init["path"], type_name, shape, place)
+            return version_fields.from_file(self.folder / init["path"], type_name, shape, place)
         if not type_name or shape is None:
             raise place.error(f"the field {'shape' if type_name else 'type'!r} is missing")
-        dtype, full_shape = contents.array_type(type_name, shape, place)
+        dtype, full_shape = version_fields.array_type(type_name, shape, place)
         if kind == "random":
             # Buffers of one seed still differ from each other: the name is part of it.
-            return contents.random(dtype, full_shape, (init["seed"] << 32) + zlib.crc32(name.encode()), init)
+            return version_fields.random(dtype, full_shape, (init["seed"] << 32) + zlib.crc32(name.encode()), init)
         if kind == "constant":
-            return contents.constant(dtype, full_shape, init["value"], init.where("value"))
+            return version_fields.constant(dtype, full_shape, init["value"], init.where("value"))
         return Contents(kind, dtype, full_shape)
 
     # Kernels
@@ -122,10 +120,10 @@ class _SpecificationReader:
         identifier = fields["id"]
         key = str(index) if identifier is None else identifier
         self.draft.add_id(key, fields.where("id"))
-        program, kernel = kernel_fields.read_program(self.programs, fields)
+        program, kernel = version_fields.read_program(self.programs, fields)
         rank = fields["rank"]
-        global_size, local_size = kernel_fields.read_ndrange(kernel, fields)
-        given, sizes = kernel_fields.given_arguments(kernel, fields), list[bytes]()
+        global_size, local_size = version_fields.read_ndrange(kernel, fields)
+        given, sizes = version_fields.given_arguments(kernel, fields), list[bytes]()
         if any(facts.kind == "image" for facts, *_ in given):
             images = [self.image(*argument) for argument in given]
             try:
@@ -148,12 +146,12 @@ class _SpecificationReader:
                 global_size=global_size,
                 local_size=local_size,
                 args=[*(self.read_argument(key, *argument) for argument in given), *sizes],
-                offset=kernel_fields.read_offset(fields, len(global_size)),
+                offset=version_fields.read_offset(fields, len(global_size)),
                 device=device or fields["device"],
                 partition=tenths,
                 rank=None if rank is None else float(rank),
                 component=fields["component"],
-                annotations=kernel_fields.read_annotations(kernel, fields),
+                annotations=version_fields.read_annotations(kernel, fields),
                 versions=tuple(self.versions.read(program, kernel, fields)),
             )
         )
@@ -163,7 +161,7 @@ class _SpecificationReader:
         if facts.kind != "image":
             return None
         key = self.buffers.get(text(value, scope, place)) if isinstance(value, str) else None
-        label = kernel_fields.label_of(facts)
+        label = version_fields.label_of(facts)
         if key is None:
             raise place.error(f"{label} is an image: give the name of one of the specification's buffers")
         made = self.draft.buffers[key].contents
@@ -176,21 +174,15 @@ class _SpecificationReader:
         self, key: str, facts: ArgumentFacts, value: Any, scope: Scope, place: Location
     ) -> assemble.DraftArgument:
         if facts.kind != "buffer":
-            return kernel_fields.read_value(facts, value, scope, place, self.buffers)
-        label = kernel_fields.label_of(facts)
+            return version_fields.read_value(facts, value, scope, place, self.buffers)
         if value is None:
             return None
         if isinstance(value, dict):
             fields = ARGUMENT.fields_of(value, scope, place)
             if "values" in fields or "types" in fields:
-                raise place.error(f"{label} is a buffer, not a struct")
+                raise place.error(f"{version_fields.label_of(facts)} is a buffer, not a struct")
             return BufferArg(self.add_buffer(f"{key}.{facts.name or facts.index}", fields, facts.element))
-        if not isinstance(value, str):
-            raise place.error(f"{label} is a buffer: give a buffer's name, not {kernel_fields.show_value(value)}")
-        name = text(value, scope, place)
-        if name not in self.buffers:
-            raise place.error(f"{label} is a buffer, and there is none called {name!r}{suggest(name, self.buffers)}")
-        return BufferArg(self.buffers[name])
+        return BufferArg(BufferKey(version_fields.named_buffer(facts, value, scope, place, self.buffers, "a buffer")))
 
     # Edges, components, and what is about the whole
 

@@ -8,7 +8,7 @@ import math
 from typing import NamedTuple
 
 ACROSS, DOWN = 256, 96
-"""Work-items of a block whose tiles are run strip by strip (``analysis/work_group/blocking.py``): what its tiles keep,
+"""Work-items of a block whose tiles are run strip by strip (``analysis/work_group/emit.py``): what its tiles keep,
 and what they read in a strip, is in the second cache, and what comes from farther away is used so many times."""
 _ROWS = 2048
 """Work-items of a block of other tiles at most, unless a work-group or a tile has more: what rows of a group read alike

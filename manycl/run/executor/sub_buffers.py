@@ -1,6 +1,6 @@
 """Launches whose arguments are views, in a form that a device can run. A view that begins where parts of the device's
 allocations may (``Device.alignment``) becomes such a part. For any other view the kernel gets the whole buffer and
-moves its pointer on, as kernels on windows move theirs back (:mod:`manycl.analysis.texts.windows`): a hidden ``ulong``
+moves its pointer on, as kernels on windows move theirs back (:mod:`manycl.analysis.texts.rewrite`): a hidden ``ulong``
 argument is the distance."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def shifted(program: ProgramFacts, kernel: str) -> Shifted:
     key = id(program), kernel
     found = _known.get(key)
     if found is None:
-        made = service.shifted_kernel(program, kernel)
+        made = service.sub_kernel(program, kernel, "shifted_kernel")
         text = program if made.reason else service.parse_program(made.source, path=program.path, options=made.options)
         found = _known.keep(key, Shifted(text, made.windows, made.reason, program))
     return found

@@ -39,8 +39,6 @@ LOADED = (
     "manycl.analysis.parametric",
     "manycl.analysis.symbolic.counting",
     "manycl.analysis.texts.rewrite",
-    "manycl.analysis.texts.windows",
-    "manycl.analysis.transport",
     "manycl.plan.policies.balance",
     "manycl.plan.policies.papers.mkmd",
 )

@@ -2,7 +2,7 @@
 
 A window is a device allocation of some bytes of a buffer, [low, low + nbytes). What a range of work-groups touches of a
 buffer lies in an interval that the analysis computes; where that is much less than the buffer, the range gets a window
-for it, and the kernel's pointer is moved (:mod:`manycl.analysis.texts.windows`). How launches are cut into ranges is
+for it, and the kernel's pointer is moved (:mod:`manycl.analysis.texts.rewrite`). How launches are cut into ranges is
 decided in :mod:`manycl.run.tiling.tiling`.
 """
 

@@ -16,11 +16,18 @@ from manycl.graph.versions.images import image_of
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.events import Command, Event, submit
-from manycl.stand_in.objects.maps import MemoryMap, enqueue_map_buffer
 from manycl.stand_in.objects.memory import Buffer, MemoryObject, MemoryObjectHolder, as_bytes
-from manycl.stand_in.objects.rectangles import _enqueue_read_buffer_rect, _enqueue_write_buffer_rect, _triple
-from manycl.stand_in.objects.transfers import WaitFor, buffer_of, complete
-from manycl.stand_in.one_device import Loan
+from manycl.stand_in.objects.transfers import (
+    MemoryMap,
+    WaitFor,
+    _enqueue_read_buffer_rect,
+    _enqueue_write_buffer_rect,
+    _triple,
+    buffer_of,
+    complete,
+    enqueue_map_buffer,
+)
+from manycl.stand_in.runtime import Loan
 
 _TYPE = compiled.command_type
 _INFO = compiled.mem_info

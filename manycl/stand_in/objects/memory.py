@@ -17,7 +17,7 @@ from manycl.stand_in.objects.objects import OpenCLObject
 
 if TYPE_CHECKING:
     from manycl.stand_in.objects.contexts import Context
-    from manycl.stand_in.one_device import Loan
+    from manycl.stand_in.runtime import Loan
 
 
 def as_bytes(memory: Any, *, writable: bool = False) -> Bytes:

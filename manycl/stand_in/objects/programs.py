@@ -17,9 +17,8 @@ from manycl.drivers.opencl.real import cl, compiled
 from manycl.errors import RECURSION, ManyclError, OptionError
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel, build_info, compiles
-from manycl.stand_in.objects.contexts import Context
+from manycl.stand_in.objects.contexts import Context, Device
 from manycl.stand_in.objects.objects import OpenCLObject
-from manycl.stand_in.objects.platforms import Device
 
 if TYPE_CHECKING:
     from manycl.stand_in.objects.kernels import Kernel

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from manycl.analysis.costs.cost import Work
 from manycl.analysis.launched import LaunchFacts
-from manycl.analysis.symbolic import axes as axes_module
 from manycl.analysis.symbolic import counting
 from manycl.analysis.symbolic import expr as x
-from manycl.analysis.symbolic.axes import Axis
-from manycl.analysis.symbolic.counting import Known, count
+from manycl.analysis.symbolic.counting import Axis, Known, count
 from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
 from tests.analysis.corpus_case import Case, f32, i32, launch, out
@@ -108,12 +106,12 @@ def boxes(draw: st.DrawFn) -> tuple[Expr, dict[str, Axis]]:
 def test_points_are_counted_as_by_enumeration(box: tuple[Expr, dict[str, Axis]], short: bool) -> None:
     """Also where what is done for ``long`` axes is done for all: inclusion and exclusion, taking apart by periods."""
     condition, axes = box
-    before = counting._PLAIN, axes_module._LONG
-    counting._PLAIN, axes_module._LONG = before if short else (0, 1)
+    before = counting._PLAIN, counting._LONG
+    counting._PLAIN, counting._LONG = before if short else (0, 1)
     try:
         found = count(condition, axes, Known())
     finally:
-        counting._PLAIN, axes_module._LONG = before
+        counting._PLAIN, counting._LONG = before
     assert found.error == 0
     assert found.number == brute(condition, axes)
 

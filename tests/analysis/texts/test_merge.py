@@ -32,7 +32,7 @@ def unit(source: str, options: tuple[str, ...]) -> Any:
 
 @functools.cache  # one test looks at those of the whole corpus
 def made(kernel: str, source: str, options: tuple[str, ...]) -> MergeKernel:
-    return merge_kernel(unit(source, options), kernel, source, options)
+    return merge_kernel(unit(source, options), kernel, options)
 
 
 def merging(case: Case) -> MergeKernel:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from manycl.analysis import parse_program
-from manycl.analysis.service import guarded_kernel, windowed_kernel
+from manycl.analysis.service import sub_kernel
 from manycl.analysis.texts.rewrite import SubKernel
 from tests.analysis import truth
 from tests.analysis.corpus_case import Case, Local, Same
@@ -84,7 +84,7 @@ def parts(groups: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(("case", "ndrange"), LAUNCHES[SAMPLE], ids=IDS[SAMPLE])
 def test_ranges_on_windows(case: Case, ndrange: CaseLaunch, capfd: pytest.CaptureFixture[str]) -> None:
-    sub = windowed_kernel(parse_program(case.source, options=case.options), case.name)
+    sub = sub_kernel(parse_program(case.source, options=case.options), case.name, "windowed_kernel")
     facts = facts_of(case, ndrange)
     wanted = [d for d, n in enumerate(ndrange.groups) if n > 1 and facts.split(d).mergeable]
     if sub.reason or not wanted or case.name in JUDGED_BY_POCL:
@@ -118,14 +118,14 @@ def test_ranges_on_windows(case: Case, ndrange: CaseLaunch, capfd: pytest.Captur
 )
 def test_who_looks_at_pointers_gets_no_windows(body: str, why: str) -> None:
     program = parse_program(f"kernel void k(global int *a, global int *b) {{ {body} }}")
-    sub = windowed_kernel(program, "k")
+    sub = sub_kernel(program, "k", "windowed_kernel")
     assert why in sub.reason
     assert not sub.windows
 
 
 def test_what_may_be_moved() -> None:
     """Pointers that can be assigned to; helpers may follow them."""
-    sub = windowed_kernel(
+    sub = sub_kernel(
         parse_program("""
         float at(global const float *p, int i) { return p[i]; }
         kernel void k(global const float *restrict a, constant float *c, global float *const d, local float *l,
@@ -136,9 +136,10 @@ def test_what_may_be_moved() -> None:
         }
         """),
         "k",
+        "windowed_kernel",
     )
     assert not sub.reason
     assert sub.windows == (0, 4)
     called = "kernel void k(global int *a) { a[0] = 1; } kernel void other(global int *a) { k(a); }"
-    assert windowed_kernel(parse_program(called), "k").reason == "other calls it"
-    assert guarded_kernel(parse_program(called), "k").reason == "other calls it"
+    for how in ("windowed_kernel", "guarded_kernel"):
+        assert sub_kernel(parse_program(called), "k", how).reason == "other calls it"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import manycl as mc
-from manycl.api.arrays import arithmetic, folding
+from manycl.api.arrays import arithmetic, elementwise
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
@@ -35,12 +35,12 @@ def small_blocks() -> Iterator[None]:
     """Small arrays have several blocks, and several blocks of those."""
     sizes = {"GROUP": 4, "EACH": 3}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (folding, arithmetic):
+        for module in (elementwise, arithmetic):
             for name, size in sizes.items():
                 patch.setattr(module, name, size)
-        folding.kernel.cache_clear()
+        elementwise.fold_kernel.cache_clear()
         yield
-    folding.kernel.cache_clear()
+    elementwise.fold_kernel.cache_clear()
 
 
 @st.composite

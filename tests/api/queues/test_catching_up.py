@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
-from manycl.api import waits
+from manycl.api import prepared
 from manycl.errors import ManyclError
 from manycl.run.streams.eager_rule import LIGHT, MOST_ARRAYS, SEVERAL
 from manycl.trace import KernelEvent
@@ -88,7 +88,7 @@ def test_arrays_that_are_dropped_are_not_kept_for_long(count: int, each: int) ->
 
 def test_a_run_is_not_cut_for_room_that_earlier_runs_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else parts of a loop's body would be graphs of their own, each time others."""
-    monkeypatch.setattr(waits, "ROOM", 10 << 20)
+    monkeypatch.setattr(prepared, "ROOM", 10 << 20)
     program = mc.Program(SOURCE)
     with mc.Queue("native") as queue:
         queue.session.backend.memory.roomy = 0

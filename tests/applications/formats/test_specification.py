@@ -319,7 +319,7 @@ ERRORS: list[tuple[str, list[str | int], object, str, str]] = [
         ["kernels", 2, "args", 0],
         "zz",
         "kernels[2].args[0]",
-        "argument 0 .a. is a buffer, and there is none",
+        "argument 0 .a. is a buffer, and .* is not that of a buffer",
     ),
     ("number for buffer", ["kernels", 2, "args", 0], 4, "kernels[2].args[0]", "argument 0 .a. is a buffer"),
     (

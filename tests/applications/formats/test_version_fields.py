@@ -229,7 +229,7 @@ def refusals() -> Iterator[tuple[dict[str, Any], str]]:
     )
     step = f"{version}.kernels[0]"
     for args, words in (
-        (["x", "s", "n"], f"{step}.args[1]: argument 1 (t) is a buffer, and neither an argument of kernel centred nor"),
+        (["x", "s", "n"], f"{step}.args[1]: argument 1 (t) is a buffer, and 's' is not that of an argument of"),
         (["x", None, "n"], f"{step}.args[1]: argument 1 (t) is a buffer: give the name of an argument of kernel"),
         (["x", "t", "x"], f"{step}.args[2]: argument 2 (n) takes a value of type int, not the buffer 'x'"),
         (["x", "t"], f"{step}.args: kernel total takes 3 arguments (x, t, n), got 2"),

@@ -16,7 +16,7 @@ import manycl as mc
 from manycl.analysis import launched, service
 from manycl.analysis.costs import cost
 from manycl.analysis.interpreter import interpret, loops
-from manycl.analysis.regions import regions, walk
+from manycl.analysis.regions import counted, regions
 from manycl.errors import PolicyError
 from manycl.graph import division
 from manycl.graph.dependences import GraphBuilder
@@ -58,7 +58,7 @@ ANALYSIS: list[tuple[Any, str]] = [
     *((regions.Regions, name) for name in ("boxed", "__init__")),
     *((launched.LaunchFacts, name) for name in ("_answered", "_refined", "_counted")),
     *((cost.LaunchCost, name) for name in ("totals", "settled")),
-    (walk.Walk, "reach"),
+    (counted.Walk, "reach"),
     *((service, name) for name in ("launched", "sub_kernel", "_answer", "_unit")),
 ]
 MODELS: list[tuple[Any, str]] = [
@@ -125,7 +125,7 @@ def queue() -> Iterator[mc.Queue]:
 
 def forgotten(queue: mc.Queue) -> None:
     """Everything that the analysis, models and planners have kept."""
-    for kept in (service._units, service._summaries, service._interpreted, service._texts, service._launches):
+    for kept in (service._units, service._interpreted, service._texts, service._launches):
         kept.clear()
     for answers in (splitting._known, trips._known, trips._answers._read, division._known, division._shared):
         answers.clear()

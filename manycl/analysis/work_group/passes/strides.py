@@ -2,13 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from manycl.analysis.reading.tree import LOOPS, Function, Node, assigned, callee, stripped
-from manycl.analysis.work_group.passes.stepped import Stepped
+from manycl.analysis.reading.tree import LOOPS, Function, LoopHead, Node, Unit, assigned, callee, stripped
 from manycl.analysis.work_group.passes.uniformity import Uniformity
+from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.syntax import Variable
+
+_KINDS = ("int", "long")
+_STEPS = {
+    "int": ("int", "short", "char", "uchar", "ushort"),
+    "long": ("long", "int", "short", "char", "uchar", "ushort"),
+}
+"""By a variable's type, those of steps added to it as they are: sums may be in 64 bits, as overflows are undefined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """The variable of a loop: ``value`` at first, then ``step`` more (``down``: less) in each turn; None: one. Written
+    as its first value and a number that is the same for the whole group, neighbours' subscripts stay neighbours."""
+
+    loop: Node
+    variable: int
+    value: Node
+    step: Node | None
+    down: bool
+
+
+def stepped(
+    unit: Unit, uniformity: Uniformity, variables: dict[int, Variable], loop: Node, head: LoopHead
+) -> Stepped | None:
+    """What a loop's head says of its variable, which nothing else changes and nothing outside of the loop reads."""
+    if loop.kind != "FOR_STMT" or head.init is None or head.condition is None or head.step is None:
+        return None
+    ref, value = _first(variables, head.init)
+    variable = variables.get(ref)
+    if variable is None or value is None or variable.node.type.name not in _KINDS:
+        return None
+    moves = _moves(head.step, ref)
+    if moves is None or variable.escapes or variable.partial or variable.scope is None:
+        return None
+    step, down = moves
+    writes = [head.step] if head.init.kind == "DECL_STMT" else [head.init, head.step]
+    if {id(stripped(node)) for node in writes} != {id(node) for node in variable.writes}:
+        return None
+    if not all(loop.start <= use.start and use.end <= loop.end for use in variable.uses):
+        return None
+    if any(node.ref == ref and node.kind == "DECL_REF_EXPR" for node in value.walk()):
+        return None
+    if step is not None and (
+        stripped(step).type.name not in _STEPS[variable.node.type.name]
+        or not uniformity.same(step)
+        or not all(_keeps(variables, node) for node in step.walk())
+    ):
+        return None
+    return Stepped(loop, ref, value, step, down)
+
+
+def _first(variables: dict[int, Variable], init: Node) -> tuple[int, Node | None]:
+    """The one variable that a loop begins with, and its value."""
+    if init.kind == "DECL_STMT":
+        if len(init.children) == 1 and init.children[0].ref in variables:
+            return init.children[0].ref, variables[init.children[0].ref].value
+        return -1, None
+    node = stripped(init)
+    target = assigned(node)
+    if target is None or node.kind != "BINARY_OPERATOR" or target.kind != "DECL_REF_EXPR":
+        return -1, None
+    return target.ref, node.children[1]
+
+
+def _moves(node: Node, ref: int) -> tuple[Node | None, bool] | None:
+    """By what a loop's last part moves a variable, and whether down."""
+    node = stripped(node)
+    target = assigned(node)
+    if target is None or stripped(target).kind != "DECL_REF_EXPR" or stripped(target).ref != ref:
+        return None
+    if node.kind == "UNARY_OPERATOR":
+        return None, "--" in node.op
+    if node.kind == "COMPOUND_ASSIGNMENT_OPERATOR":
+        return (node.children[1], node.op == "-=") if node.op in ("+=", "-=") else None
+    value = stripped(node.children[1])
+    if value.kind != "BINARY_OPERATOR" or value.op not in ("+", "-"):
+        return None
+    left, right = (stripped(child) for child in value.children)
+    if left.kind == "DECL_REF_EXPR" and left.ref == ref:
+        return value.children[1], value.op == "-"
+    if right.kind == "DECL_REF_EXPR" and right.ref == ref and value.op == "+":
+        return value.children[0], False
+    return None
+
+
+def _keeps(variables: dict[int, Variable], node: Node) -> bool:
+    """Whether what a step names has one value."""
+    variable = variables.get(node.ref)
+    return node.kind != "DECL_REF_EXPR" or variable is None or variable.is_constant
+
 
 FAR = 1 << 20
 """Stands for a distance that is not known, and more than one."""
@@ -86,3 +177,54 @@ def best_dimension(kernel: Function, variables: dict[int, Variable], uniformity:
     """The dimension whose neighbours should be the lanes of vectors: 1 where that is known to be better than 0."""
     first, second = (Strides(variables, uniformity, {}, d).cost(kernel) for d in (0, 1))
     return int(second < first < inf)
+
+
+_ARITHMETIC = ("+", "-", "*")
+
+
+def subscripts(root: Node, copies: dict[int, str]) -> Iterator[Edit]:
+    """The edits that compute all subscripts and moved pointers below a node in 64 bits. That no ``int`` sum overflows
+    is lost when compilers reorder it, and with it that neighbours' elements are neighbours; signed overflow is
+    undefined, so these are the same elements. ``copies`` name 64-bit copies of variables."""
+    for node in root.walk():
+        if node.kind == "ARRAY_SUBSCRIPT_EXPR":
+            yield from _wide(node.children[1], copies, True)
+        elif node.kind == "BINARY_OPERATOR" and node.op in ("+", "-") and node.type.kind == "pointer":
+            for child in node.children:
+                if child.type.kind == "int":
+                    yield from _wide(child, copies, False)
+
+
+def _wide(node: Node, copies: dict[int, str], bare: bool) -> Iterator[Edit]:
+    """The edits that compute an ``int`` expression in 64 bits, where it is one of sums and products."""
+    inner = stripped(node)
+    if inner.type.name != "int":
+        return
+    if inner.kind == "DECL_REF_EXPR" and inner.ref in copies:
+        yield inner.start, inner.end, copies[inner.ref]
+    elif inner.kind == "BINARY_OPERATOR" and inner.op in _ARITHMETIC:
+        for child in inner.children:
+            yield from _leaf(child, copies)
+
+
+def _leaf(node: Node, copies: dict[int, str]) -> Iterator[Edit]:
+    inner = stripped(node)
+    if inner.type.name == "int" and inner.kind == "BINARY_OPERATOR" and inner.op in _ARITHMETIC:
+        for child in inner.children:
+            yield from _leaf(child, copies)
+    elif inner.kind == "DECL_REF_EXPR" and inner.ref in copies:
+        yield inner.start, inner.end, copies[inner.ref]
+    elif inner.type.name == "int" or inner.kind == "INTEGER_LITERAL":
+        yield inner.start, inner.start, "((long)("
+        yield inner.end, inner.end, "))"
+
+
+def is_wide(node: Node) -> bool:
+    """Whether a variable with this initial value is worth a 64-bit copy."""
+    inner = stripped(node)
+    return inner.type.name == "int" and inner.kind == "BINARY_OPERATOR" and inner.op in _ARITHMETIC
+
+
+def leaves(value: Node, copies: dict[int, str]) -> Iterator[Edit]:
+    """The edits that compute an ``int`` value in 64 bits."""
+    yield from _leaf(value, copies)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from manycl.analysis.interpreter.values import swizzle
 from manycl.analysis.reading.tree import LOOPS, Function, Node, Unit, assigned, callee
 from manycl.analysis.work_group.contexts import LANES, Contexts, Mode
-from manycl.analysis.work_group.parts import CutBranch, CutLoop, CutScope, ParallelRegion, Part
+from manycl.analysis.work_group.parts import ParallelRegion, regions
 from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.syntax import Variable
 
@@ -46,22 +46,14 @@ class Vectors:
     def _found(self) -> list[int]:
         if b"volatile" in self.unit.text:
             return []
-        apart = {ref for part in self.contexts.parts for ref in self._used_in_loops(part)}
+        used = self.contexts.used_in
+        apart = {ref for r in regions(self.contexts.parts) if self._has_loops(r) for ref in used.get(r.number, ())}
         return [v.ref for v in self.contexts.variables.values() if v.ref not in apart and self._may_split(v)]
 
-    def _used_in_loops(self, part: Part) -> Iterator[int]:
-        """Variables of regions that become no vectors of work-items."""
-        match part:
-            case ParallelRegion():
-                nodes = [statement.node for statement in part.statements]
-                if not self.is_safe(nodes) or any(each.kind in LOOPS for node in nodes for each in node.walk()):
-                    yield from self.contexts.used_in.get(part.number, ())
-            case CutScope() | CutLoop():
-                for inner in part.parts:
-                    yield from self._used_in_loops(inner)
-            case CutBranch():
-                for inner in (*part.then, *(part.other or ())):
-                    yield from self._used_in_loops(inner)
+    def _has_loops(self, region: ParallelRegion) -> bool:
+        """Whether a region becomes no vectors of work-items."""
+        nodes = [statement.node for statement in region.statements]
+        return not self.is_safe(nodes) or any(each.kind in LOOPS for node in nodes for each in node.walk())
 
     def _may_split(self, variable: Variable) -> bool:
         scope, mode = variable.scope, self.contexts.modes[variable.ref]
