@@ -195,10 +195,19 @@ class Operations:
 
     # times
 
+    def makers(self, op: int) -> tuple[int, ...]:
+        """Return what must have ended for the results of ``op`` to be there: all parts of its node in its memory."""
+        return () if op == INITIAL else self._together.get(op, (op,))
+
     def known(self, op: int, device: DeviceIndex) -> float:
         """Return when a device knows that the results of ``op`` are there."""
         at = self.floor
-        for w in self._together.get(op, (op,)) if op != INITIAL else ():  # all parts of its node in its memory
+        if op == INITIAL:
+            return at
+        if op not in self._together:
+            known = self.end[op] if self.device[op] == device != ON_HOST else self.heard[op]
+            return known if known > at else at
+        for w in self.makers(op):
             at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
         return at
 

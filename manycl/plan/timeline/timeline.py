@@ -340,8 +340,10 @@ class Timeline(Operations):
         """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
         waits, made, arrived, add, together = [*after], list[int](), self.segments.arrived, self._add, self._together
         for move, origin, by, slots in hops:
-            makers = (made[by],) if by is not None else together.get(origin, (origin,)) if origin != INITIAL else ()
-            op = add(move, makers, slots)
+            if by is not None:
+                op = add(move, (made[by],), slots)
+            else:
+                op = add(move, together.get(origin, (origin,)) if origin != INITIAL else (), slots)
             made.append(op)
             arrived(move, op)
             if move.target == memory:
