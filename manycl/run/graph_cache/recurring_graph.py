@@ -80,7 +80,8 @@ class RecurringGraph(CachedGraph):
 
     def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
         super()._begin(given, former)
-        self._several = 0  # planned runs on several devices, or of launches in ranges
+        self._planned = 0  # planned runs
+        self._planned_on: DeviceIndex | None = None  # the device that has all of the last plan
         self._anew = 0  # the last runs in a row that were planned or compiled anew
         self._plan_seconds = inf  # least of those that were planned anew, planning apart
         self._played = deque[float](maxlen=RECENT)  # seconds of the last runs of the kept plan
@@ -162,11 +163,12 @@ class RecurringGraph(CachedGraph):
         alone = _only_device(self._answer)
         if alone is not None and self.thinks:
             self._ran_on(alone, seconds if ran is None else min(seconds, ran))
-            if alone == self._device:  # on another one, it is a plan among others
-                return
         elif alone is not None:
             self._device = alone
-        self._several += 1
+        if alone != self._planned_on:
+            self._planned_on, self._plan_seconds = alone, inf
+            self._played.clear()
+        self._planned += 1
         self._anew = 0 if ran is None else min(self._anew + 1, ENOUGH)
         if ran is not None:
             self._plan_seconds = min(self._plan_seconds, seconds, ran)
@@ -245,7 +247,7 @@ class RecurringGraph(CachedGraph):
             self.usual,
             self._alone,
             min(planned, self._plan_seconds) if len(self._played) < ENOUGH else planned,
-            self._several,
+            self._planned,
             self.is_looked_at,
             self.budget.spare,
             self._planning_now,

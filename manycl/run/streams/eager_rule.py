@@ -69,7 +69,7 @@ class MeasuredGraph(NamedTuple):
 
     ``device`` can run all of it, as far as is known; not if some of its commands ``stays`` to be planned. ``eager``,
     ``planned``: of an undisturbed run of each way, planning apart where a plan is kept; runs that were planned with all
-    commands on one device count as eager ones; ``whole``: predicted for these, where a plan divides. ``eager_runs``,
+    commands on one device count as both; ``whole``: predicted for these, where a plan divides. ``eager_runs``,
     ``planned_runs``: how many there were. ``latest``: of its last run. ``is_analysed``: whether it is known how its
     launches may be divided. ``spare``: what trials may cost
     (:class:`~manycl.run.graph_cache.autotuner.TrialBudget`), and ``planning``: what planning takes. ``repeats``:

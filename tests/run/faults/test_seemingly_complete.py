@@ -112,7 +112,7 @@ def test_what_a_lost_process_had_begun_alone_is_undone(
     is_lost: bool, tells: bool, begun: set[int], complete: set[int], undone: list[int]
 ) -> None:
     """Of two commands in one queue, of which both have copies of what they may change."""
-    driver = SimpleNamespace(tells_when_lost=tells, done=lambda event: event in complete)
+    driver = SimpleNamespace(tells_when_lost=tells, succeeded=lambda events: complete.issuperset(events))
     lanes: Any = SimpleNamespace(is_lost=is_lost, driver=driver)
     copies: list[Any] = [object(), object()]
     run = RunState(1, GraphBuilder().build(), machine([1]), [lanes], False)

@@ -66,7 +66,7 @@ def loop(session: Session, whole: float, divided: float, planning: float, begin:
             continue
         ways += "p"
         follows = tuner.plan or (tuner.kept if known._takes_long and tuner.ahead is None else None)
-        seconds = disturbed(divided) * {0: NEW, 1: SECOND}.get(known._several, 1.0)
+        seconds = disturbed(divided) * {0: NEW, 1: SECOND}.get(known._planned, 1.0)
         known.ran = None if follows is not None else seconds
         took = 0.0 if follows is not None or tuner.ahead is not None else planning
         if follows is not None:

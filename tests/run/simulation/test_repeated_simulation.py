@@ -15,7 +15,6 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import divided
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.simulation.disturbance import Disturbance
 from manycl_bench.libsplit.repeat import Repetition, repetitions
 from tests.run.chaos.test_divided_chaos import GROUP, ITEMS, NBYTES
 from tests.run.chaos.test_divided_chaos import launch as kernel
@@ -86,20 +85,3 @@ def test_data_stay_where_a_repetition_leaves_them() -> None:
         places = [(p.memories, p.low, p.high) for p in later.problem.parts[a]]
         assert places == [({HOST, 1}, 0, 4 * GROUP * (GROUPS // 3)), ({HOST, 2}, 4 * GROUP * (GROUPS // 3), NBYTES)]
     assert sum(t.nbytes for t in first.trace.transfers()) > sum(t.nbytes for t in third.trace.transfers())
-
-
-def test_the_noise_of_a_repetition_is_its_own() -> None:
-    """And the same again for the same seed."""
-
-    def flat(turn: int, node: int, device: int, first: int, count: int) -> float:
-        return 1.0
-
-    runs = {
-        seed: [taken(r) for r in islice(repetitions(problem(), Thirds(), flat, disturbance=noise), 3)]
-        for seed in (0, 1, 2)
-        for noise in [Disturbance(noise=0.3, seed=seed)]
-    }
-    every = [tuple(r) for found in runs.values() for r in found]
-    assert len(set(every)) == len(every), "no two are the same"
-    again = [taken(r) for r in islice(repetitions(problem(), Thirds(), flat, disturbance=Disturbance(0.3, seed=1)), 3)]
-    assert again == runs[1]
