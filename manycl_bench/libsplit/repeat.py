@@ -12,8 +12,8 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, learns
 from manycl.plan.problem import Problem
 from manycl.run.graph_cache.stalls import waiting
-from manycl.run.lowering.steps import RANGE, Lowered, Step
-from manycl.run.simulation.foresee import StepEstimates, directory_of, foresee, parts_of
+from manycl.run.lowering.steps import RANGE, Lowered, Step, parts_of
+from manycl.run.simulation.foresee import StepEstimates, directory_of, foresee
 from manycl.trace import KernelEvent, Trace
 
 Truth = Callable[[int, int, DeviceIndex, int, int], float]

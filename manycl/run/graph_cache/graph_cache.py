@@ -136,8 +136,8 @@ class GraphCache:
     def _uses(self, known: RecurringGraph, keys: Collection[BufferKey]) -> None:
         """Note which buffers of a graph have got a caller's contents, as it uses them."""
         given = self._session.buffers.given
-        known.given = frozenset([key for key in keys if key in given] if given else ())
-        known.copying = sum([given.pop(key) for key in known.given])
+        known.given = frozenset([key for key in keys if key in given]) if given else frozenset()
+        known.copying = sum([given.pop(key) for key in known.given]) if given else 0.0
 
     def _note_last(self, seconds: float, before: float, giving: float) -> None:
         """Note the last planned run, whose results have been read by now. ``before``: seconds of all earlier reads;

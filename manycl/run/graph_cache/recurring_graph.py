@@ -76,7 +76,9 @@ class RecurringGraph(CachedGraph):
         """Note the seconds of a run on one device."""
         self._by_device.setdefault(device, deque(maxlen=RECENT)).append(seconds)
         self._alone, self._last_device = self._alone + 1, device
-        self._device = min(self._by_device, key=lambda d: _undisturbed(self._by_device[d]))
+        self._device = device
+        if len(self._by_device) > 1:
+            self._device = min(self._by_device, key=lambda d: _undisturbed(self._by_device[d]))
 
     def _begin(self, given: Plan | None = None, former: Fallback | None = None) -> None:
         super()._begin(given, former)
@@ -174,12 +176,13 @@ class RecurringGraph(CachedGraph):
             self._plan_seconds = min(self._plan_seconds, seconds, ran)
         if self._anew in (0, ENOUGH) and not self._was_other:  # what is compiled each time is a part of each run
             self._played.append(seconds)
-        self._charge(self._played)
+        if self._is_trial:
+            self._charge(self._played)
 
     def _charge(self, runs: Collection[float]) -> None:
-        """Charge the budget with the last run, one of these, if it has tried the slower way again: with what that takes
+        """Charge the budget with the last run, one of these, which has tried the slower way again: with what that takes
         where nothing else disturbs it."""
-        if self._is_trial and runs:
+        if runs:
             self.budget.spent += max(_undisturbed(runs) - self.budget.least, 0.0)
 
     def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
@@ -188,7 +191,8 @@ class RecurringGraph(CachedGraph):
         if self._copied and not self.copying:
             self._by_device.pop(run.device, None)
         self._ran_on(run.device, seconds)
-        self._charge(self._by_device[run.device])
+        if self._is_trial:
+            self._charge(self._by_device[run.device])
         self.runs, self.latest, self._copied = self.runs + 1, seconds, self.copying
         self._given_last = list(map(_task, run.given))
 

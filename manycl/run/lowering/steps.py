@@ -14,9 +14,10 @@ from manycl.graph.rename import renamed_node
 from manycl.group_range import RangeParts
 from manycl.machine import HOST_BIT, DeviceIndex, Machine
 from manycl.plan.plan import Plan
+from manycl.plan.problem import Part
 from manycl.plan.rescheduling import Extent
 from manycl.region import NOTHING, Region
-from manycl.run.data.coherence import Directory, Lies, ValidRegion, lie_in
+from manycl.run.data.coherence import Directory, Lies, ValidRegion, lie_in, places
 from manycl.run.data.contents import LookedAt
 
 RANGE, COPY, CLEAR, COMBINE, CHECK = "range", "copy", "clear", "merge", "check"
@@ -286,3 +287,14 @@ def state_of(
     valid = directory.valid
     where = {key: ANYWHERE if anywhere else min(valid.get(key, UNDEFINED), ELSEWHERE) for key in graph.buffers}
     return {key: (along.get(key, ()), state) for key, state in where.items()}
+
+
+def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Part, ...]]:
+    """Return the intervals of buffers that are valid in parts, for those whose parts are intervals
+    (``Problem.parts``)."""
+    out: dict[BufferKey, tuple[Part, ...]] = {}
+    for key, parts in directory.parts.items():
+        if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
+            found = [Part(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
+            out[key] = tuple(sorted(p for p in found if p.memories))
+    return out

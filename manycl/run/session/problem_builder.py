@@ -18,9 +18,10 @@ from manycl.plan.rescheduling import on_present
 from manycl.plan.search.alternatives import following
 from manycl.plan.splitting import Splits
 from manycl.run.lowering.overwritten import contents
+from manycl.run.lowering.steps import parts_of
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
-from manycl.run.simulation.foresee import foreseeing, parts_of
+from manycl.run.simulation.foresee import foreseeing
 from manycl.run.simulation.simulate import with_ranges
 
 

@@ -8,24 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.graph import Graph
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
 from manycl.model.energy.powers import JOULES, spent
 from manycl.model.estimates import Ends, Estimates, Slowed
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
-from manycl.plan.problem import Part, Problem
+from manycl.plan.problem import Problem
 from manycl.plan.search.alternatives import following, of_graph
 from manycl.region import Region, union
-from manycl.run.data.coherence import Directory, places
+from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import planned
 from manycl.run.engine.engine import execute
 from manycl.run.engine.setup import Setup
 from manycl.run.engine.trial import Trial
 from manycl.run.lowering.depth import IN_DEPTH
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step
+from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step, parts_of
 from manycl.run.recovery.device_events import DeviceEvents, EventMonitor
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
 from manycl.run.simulation.simulator import SimBackend
@@ -167,17 +167,6 @@ def directory_of(problem: Problem) -> Directory:
             parts.append((rest, 0))
         directory.define_parts(key, parts)
     return directory
-
-
-def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Part, ...]]:
-    """Return the intervals of buffers that are valid in parts, for those whose parts are intervals
-    (``Problem.parts``)."""
-    out: dict[BufferKey, tuple[Part, ...]] = {}
-    for key, parts in directory.parts.items():
-        if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
-            found = [Part(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
-            out[key] = tuple(sorted(p for p in found if p.memories))
-    return out
 
 
 def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
