@@ -123,8 +123,8 @@ def _is_planned(value: object) -> bool:
     """A makespan (None: unknown), pairs of a node and seconds, and perhaps seconds in which kernels were to run."""
     if not isinstance(value, dict) or not isinstance(pairs := value.get("seconds", []), list):
         return False
-    times = [value.get("makespan") or 0.0, value.get("computing") or 0.0]
-    return all(map(_is_time, times)) and all(
+    times = value.get("makespan"), value.get("computing")
+    return all(t is None or _is_time(t) for t in times) and all(
         isinstance(p, list | tuple) and len(p) == 2 and type(p[0]) is int and _is_time(p[1]) for p in pairs
     )
 

@@ -3,6 +3,7 @@ floating-point arguments decide its accesses (become integers or are compared, n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -162,22 +163,28 @@ def _sees_groups(
 ) -> tuple[str, str]:
     """By what a kernel may tell how its work-items are grouped, in any case, and where a buffer that it writes is
     another argument as well; empty: by nothing."""
+    home = unit.place(kernel.start)[0]
+
+    def line(offset: int) -> str:
+        path, number = unit.place(offset)
+        return f"line {number}" if path == home else f"line {number} of {os.path.basename(path)}"
+
     for argument in arguments:
         if argument.kind == "local":
             return f"argument {argument.name or argument.index} is local memory", ""
     for function in functions:
         if ASSEMBLY.search(unit.text, function.start, function.end):
-            return f"{unit.where(function.start)} has assembly", ""
+            return f"{line(function.start)} has assembly", ""
         for node in function.nodes:
             if node.kind == "VAR_DECL" and node.type.address_space == "local":
-                return f"{unit.where(node.start)} has local memory", ""
+                return f"{line(node.start)} has local memory", ""
     needless, shared = barriers(unit, kernel, known), ""
     for function in functions:
         for node in function.nodes:
             target = callee(node)
             if target.ref in unit.declared or not builtins.sees_groups(target.name):
                 continue
-            words = f"{unit.where(node.start)} calls {target.name}"
+            words = f"{line(node.start)} calls {target.name}"
             if function is not kernel or node.start not in needless:
                 return words, ""
             if needless[node.start]:
