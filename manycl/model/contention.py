@@ -62,6 +62,8 @@ class Contention:
         self._carries = {device.memory: device.bandwidth for device in machine.devices}
         self._carries[HOST] = machine.host_bandwidth
         self.anything = self._links or self.limited
+        self.by_link = self._links and not (estimates.contended or self.limited)
+        """True if transfers are disturbed by those on the same link alone."""
 
     def use(self, ends: Ends | None, nbytes: float, seconds: float, in_turn: bool = True) -> Use:
         """Return what an activity uses that moves so many bytes in ``seconds`` when alone, to or from the host's
@@ -140,9 +142,15 @@ class Activities:
             self._on.setdefault(device, {})[token] = None
         if use != NOTHING:
             self._using[token] = None
-        elif not share:
+        if not share and self._is_apart(use, token):
             return [(token, now + seconds)]
         return self._again(now, token, self._all[token])
+
+    def _is_apart(self, use: Use, token: int) -> bool:
+        """Return whether no other activity disturbs one that uses this, and nothing of a device."""
+        if use == NOTHING:
+            return True
+        return self._contention.by_link and all(t == token or self._all[t].use.ends != use.ends for t in self._using)
 
     def left(self, token: int, now: float) -> float:
         """Return the seconds that it would still take alone."""
@@ -160,9 +168,9 @@ class Activities:
         activity = self._all.pop(token)
         if activity.share:
             del self._on[activity.device][token]
-        elif token not in self._using:
-            return []
         self._using.pop(token, None)
+        if not activity.share and self._is_apart(activity.use, token):
+            return []
         return self._again(now, None, activity)
 
     def _again(self, now: float, new: int | None, activity: _Activity) -> list[tuple[int, float]]:
