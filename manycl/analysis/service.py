@@ -77,9 +77,10 @@ def parse_program(source: str, *, path: str = "<source>", options: Sequence[str]
 
 
 def sub_kernel(program: ProgramFacts, kernel: str, how: str = "sub_kernel") -> SubKernel:
-    """How to run ranges of the work-groups of a launch of ``kernel``, or to run it in another way (``how``: as of
-    :func:`manycl.analysis.texts.rewrite.sub_kernel`), or why that cannot be done. Raises KeyError for a kernel that the
-    program does not have, :class:`SourceError` where a file that it includes has changed and no longer compiles."""
+    """Return the kernel that runs ranges of the work-groups of a launch of ``kernel``, or runs it in another way
+    (``how``: as of :func:`manycl.analysis.texts.rewrite.sub_kernel`), or why there is none. Raises KeyError for a
+    kernel that the program does not have, :class:`SourceError` where a file that it includes has changed and no longer
+    compiles."""
     result: SubKernel = _question(program, how, kernel)
     return result if result.edited else replace(result, options=program.options)
 

@@ -74,7 +74,7 @@ Env = dict[int, Cell]
 
 @dataclass(slots=True)
 class ControlState:
-    """Where control is: the path to it and what variables hold there."""
+    """A point of a kernel's control flow: the path that leads to it, and the values of variables there."""
 
     path: Path
     env: Env

@@ -247,7 +247,7 @@ class _Writer:
         return found
 
     def tree(self, root: Node) -> int:
-        """Where a tree's nodes begin; children stand behind their parents, first to last."""
+        """Add a tree's nodes to the table, children behind their parents, first to last; return its root's index."""
         start = len(self.nodes)
         stack = [root]
         while stack:

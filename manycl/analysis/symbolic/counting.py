@@ -61,7 +61,7 @@ class Axis:
         return self.values if self.values is not None else np.arange(self.low, self.high + 1, dtype=np.int64)
 
     def position(self, bound: Array) -> Array:
-        """How many values are below a bound."""
+        """Return the number of values below each bound."""
         if self.values is not None:
             return np.searchsorted(self.values, bound, "left")
         inside = np.clip(bound, self.low, self.high + 1)
@@ -111,7 +111,7 @@ def by_period(condition: Expr, axes: Mapping[str, Axis], origins: Origins) -> tu
 
 
 def _divisors(e: Expr, name: str) -> Iterator[int]:
-    """What is divided by where an axis is in the dividend."""
+    """Yield the constant divisors of divisions and remainders whose dividend depends on an axis."""
     if name not in e.variables():
         return
     if e.op in ("fdiv", "fmod") and e.args[1].op == "const":

@@ -98,7 +98,8 @@ class MergeStatements(MergeExpressions):
         return (words if words.rstrip().endswith(";") else f"{words};") + after, does
 
     def variable(self, node: Node) -> tuple[list[tuple[int, int, str]], str]:
-        """What becomes of a variable's initial value, which goes unless the variable is needed; and its effects."""
+        """Return the edits of a variable's initial value, which is deleted unless the variable is needed, and the text
+        of the value's effects."""
         value = initial_value(self.unit, node)
         if value is None or node.type.address_space in ("constant", "local"):
             return [], ""

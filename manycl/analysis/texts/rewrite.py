@@ -140,8 +140,8 @@ class _Use:
 
 @dataclass(slots=True)
 class _Plan:
-    """What must be edited: which quantities each function needs, and which cannot be given them (with reason). Of
-    kernels that run as a whole, not in ``parts``, nothing is asked for that has to be replaced."""
+    """The edits of a program: the quantities that each function needs, and the functions that cannot get them, with
+    the reason. Of kernels that run as a whole, not in ``parts``, nothing is asked for that has to be replaced."""
 
     unit: Unit
     parts: bool
@@ -414,7 +414,7 @@ def _is_global(parameter: Node) -> bool:
 
 
 def _exposes(unit: Unit, function: Function, node: Node) -> str:
-    """How a node may let a program see where a pointer points; empty if it does not."""
+    """Return the words for how a node may let a program see a pointer's address; empty if it does not."""
     if node.kind == "BLOCK_EXPR":
         return "has a block"
     operands = node.children[1:] if node.kind == "CALL_EXPR" else node.children

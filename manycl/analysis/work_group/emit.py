@@ -73,7 +73,7 @@ class Strips:
         return len(same) < len(alive) and not any(_is_fixed(variable, loop.node) for variable in same)
 
     def _alive(self, loop: Node) -> list[Variable]:
-        """What may have a value at a loop's head that cannot be computed again."""
+        """Return the variables that may have a value at a loop's head which cannot be computed again."""
         found = []
         for variable in self.texts.contexts.variables.values():
             scope, start = variable.scope, variable.node.start
@@ -110,7 +110,7 @@ if (@turns++ == {STRIP}) {{
 }}"""
 
     def _copies(self, variables: list[Variable], words: str) -> str:
-        """What copies them; ``words`` are for one of a name."""
+        """Return the C statements that copy variables; ``words``: the template of one, without its name."""
         of_tile, of_items = "", ""
         for variable in variables:
             name, type_ = variable.name, variable.node.type
@@ -130,7 +130,7 @@ if (@turns++ == {STRIP}) {{
 
     @property
     def members(self) -> str:
-        """What is put away, as the members of ``struct @tile``."""
+        """The members of ``struct @tile``: the variables that are saved between strips, as C declarations."""
         found = "int at; "
         for variable in self._kept.values():
             is_same = self.texts.contexts.modes[variable.ref] == Mode.SAME

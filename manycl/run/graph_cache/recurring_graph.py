@@ -69,7 +69,7 @@ class RecurringGraph(CachedGraph):
 
     @property
     def _eager(self) -> deque[float]:
-        """The seconds of the last runs on the device that takes least."""
+        """The seconds of the last runs on the device that takes least, oldest first."""
         return self._by_device.get(self._device, deque()) if self._device is not None else deque()
 
     def _ran_on(self, device: DeviceIndex, seconds: float) -> None:

@@ -286,3 +286,23 @@ def test_the_first_runs_with_contents_sent_straight_make_earlier_ones_forgotten(
     for seconds, known.copying in ((0.2, 0.05), (0.1, 0.05), (0.03, 0.0), (0.04, 0.0)):
         known.ran_eagerly(run, seconds)
     assert known.measured.eager == 0.03
+
+
+def test_a_gpu_beside_a_processor_is_judged_once_contents_go_straight_to_it() -> None:
+    """Without a device in the host's memory, none has to do without that; and it is not waited for without end."""
+    with Session("cpu/2") as session:
+        known = RecurringGraph(session, 1, Signature((), (), ()), "auto")
+    far, near = SimpleNamespace(memory=1), SimpleNamespace(memory=0)
+    run: Any = SimpleNamespace(device=DeviceIndex(0), given=[])
+    cold = []
+    for devices, copying in (([far, near], 0.05), ([far, far], 0.05), ([far, near], 0.0), ([near, far], 0.05)):
+        known.copying = copying
+        known.ran_eagerly(run, 0.1)
+        known.session = SimpleNamespace(machine=SimpleNamespace(devices=devices))  # type: ignore[assignment]
+        cold.append(known._is_cold)
+    assert cold == [True, False, False, False]
+    known.session = SimpleNamespace(machine=SimpleNamespace(devices=[far, near]))  # type: ignore[assignment]
+    for _ in range(ENOUGH):
+        assert known._is_cold is (known._alone <= ENOUGH + 1)
+        known.ran_eagerly(run, 0.1)
+    assert not known._is_cold

@@ -34,7 +34,8 @@ class Stepped:
 def stepped(
     unit: Unit, uniformity: Uniformity, variables: dict[int, Variable], loop: Node, head: LoopHead
 ) -> Stepped | None:
-    """What a loop's head says of its variable, which nothing else changes and nothing outside of the loop reads."""
+    """Return a loop's variable with its first value and its step, as the loop's head has them; None where something
+    else changes the variable, or reads it outside of the loop."""
     if loop.kind != "FOR_STMT" or head.init is None or head.condition is None or head.step is None:
         return None
     ref, value = _first(variables, head.init)
