@@ -185,20 +185,30 @@ def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[obj
 
 def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tuple[int, int]]) -> bool:
     """Whether all launches like one that was checked keep to their buffers whatever these contain: with buffers of so
-    many bytes, by argument, that share no memory, and integers between two, by argument. False where nobody knows."""
+    many bytes, by argument, that share no memory, and integers between two, by argument. False where nobody knows.
+    What is found is kept for other processes, so that loops in these need not load what a kernel accesses."""
     with suppress(Exception):
         own = Version(task.program, task.kernel, task.global_size, task.local_size)
         sizes = own.global_size, own.local_size, task.global_offset
-        found, is_usual = _checked.enclosure(own), not task.annotations and not task.versions
-        if found is None or not is_usual or prod(own.global_size) + sum(task.global_offset or ()) > LARGEST:
+        is_usual = not task.annotations and not task.versions
+        if not is_usual or prod(own.global_size) + sum(task.global_offset or ()) > LARGEST:
             return False
-        if _checked.private.get((own.program.tree, own.kernel.name)) != _FINE:
+        kernel = own.program.tree, own.kernel.name
+        if _checked.private.get(kernel) != _FINE:
+            return False
+        question = own.kernel.name, *sizes, tuple(nbytes.items()), tuple(spans.items()), "between"
+        if question in _inside.of(own.program.tree):
+            return True
+        if (found := _checked.enclosure(own)) is None:
             return False
         given = [a if isinstance(a, bytes) and i in spans else None for i, a in enumerate(task.args)]
         values = dict(launch_values(own.kernel, sizes, given))
         for i, (low, high) in spans.items():
             values[f"[{own.kernel.arguments[i].index}]"] = low, high, False
-        return found[0].keeps(values, nbytes, certainly=True)
+        keeps = found[0].keeps(values, nbytes, certainly=True)
+        if keeps and _worth(_checked.enclosing, kernel, MOST_ASKED):
+            _inside.add(own.program.tree, question, None, later=True)
+        return keeps
     return False
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import parse_program
+from manycl.analysis import parse_program, service
 from manycl.analysis.facts import ProgramFacts
+from manycl.graph import bounds
 from manycl.graph.graph import Argument, Launch
 from manycl.graph.integers import Integers
 from tests.graph.launches.test_bounds import CASES, SOURCE, launched, refused
@@ -90,3 +91,19 @@ def test_what_else_may_decide_has_to_be_the_same() -> None:
     assert [integers.cover([a, n.to_bytes(4, "little"), by]) for n in (1, 2)] == [False, True]
     assert not integers.cover([a, b"\1\0\0\0", b"\1" * 8])
     assert integers.cover([a, b"\1\0\0\0", by])
+
+
+def test_the_next_process_reads_what_keeps_and_not_what_is_accessed(
+    program: ProgramFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def covered() -> list[int]:
+        monkeypatch.setattr(bounds, "_checked", bounds._Checked())  # as a process has it that begins
+        launch = first(program, "grouped", (16,), (8,), [1000], 0)
+        integers = of(launch, [1000])
+        return [n for n in range(1, 60) if integers.cover(with_scalars(launch, n))]
+
+    found, asked = covered(), list[str]()
+    monkeypatch.setattr(service, "enclosed", lambda program, kernel: asked.append(kernel))
+    assert len(found) > 40
+    assert covered() == found
+    assert not asked
