@@ -180,10 +180,13 @@ class GraphCache:
         self._expected = known
         if known is None:
             facts = Facts(policy, None, *self._there, False, self._fresh)
-            if facts.devices > 1 and facts.gpu is None and facts.fastest is not None:
-                fastest = session.machine.devices[facts.fastest]
-                facts = facts._replace(first=session.models.took(first, fastest))
             self._decided = decide(facts)
+            fastest, is_open = facts.fastest, self._decided.device is None and not self._decided.lasts
+            is_short = last is None or gains_nothing(last.usual, last.runs == 1)
+            if fastest is not None and is_open and is_short:
+                self._learn()
+                took = session.models.took(first, session.machine.devices[fastest])
+                self._decided = decide(facts._replace(first=took))
         else:
             is_asked = bool(self._demanded) and known.is_looked_at
             is_awaited = is_asked and known.is_awaited(self._session.machine)
@@ -192,6 +195,15 @@ class GraphCache:
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
             known.obey(self._decided)
         return self._decided
+
+    def _learn(self) -> None:
+        """Have the models learn from the last runs, as planning would, unless another thread runs something."""
+        devices = self._session.devices
+        if devices.lock.acquire(blocking=False):
+            try:
+                devices.learn()
+            finally:
+                devices.lock.release()
 
     def first_reads(self, key: BufferKey) -> Sequence[ValidRegion]:
         """Return the regions of a buffer that devices are expected to need first, with the masks of their memories;

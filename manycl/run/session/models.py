@@ -82,8 +82,8 @@ class Models:
         self.history.recall(text_of(program))
 
     def took(self, task: DeviceTask | None, device: Device) -> float:
-        """Return the seconds that a command took on such a device in earlier sessions, or before something was planned
-        in this one; infinite where that is not known."""
+        """Return the seconds that a command took on such a device, as far as was learned; infinite where that is not
+        known."""
         if not isinstance(task, Launch) or task.versions:
             return inf
         here = self.history.on(kernel_key(task), identity(device))
