@@ -17,6 +17,7 @@ from manycl.analysis.summary import CountedPlace, KernelSummary, Loop, MemoryAcc
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.utilities.kept import Kept
+from manycl.utilities.spans import ProvedSpans, Spans
 
 MOST_TRIED = 16
 """Choices of parameters that are tried for the launches of a kernel that differ in scalars only: each takes an abstract
@@ -26,7 +27,7 @@ MOST_LIKE = 64
 """Launches that others are like which are kept of one with parameters: more differ in what conditions on these say."""
 
 
-Keeps = Callable[[KnownLaunch], bool]
+Keeps = Callable[[KnownLaunch, Mapping[int, tuple[int, int]]], bool]
 Chosen = tuple[tuple[ArgumentFacts, bool], ...]
 Seek = Callable[[KnownLaunch, Chosen, int], tuple[KnownLaunch, KernelSummary] | None]
 
@@ -61,6 +62,7 @@ class Parametric:
         self._arguments = [kernel.arguments[index] for index in launch.parameters]
         self._translation = translation(kernel, summary, launch)
         self._first: Kept[tuple[Expr, ...], tuple[KnownLaunch, Mapping[int, int]]] = Kept(MOST_LIKE)
+        self._spans: ProvedSpans | None = None  # of parameters with which a launch stays within its buffers
 
     def has(self, launch: KnownLaunch) -> bool:
         """Whether it is a launch."""
@@ -77,16 +79,29 @@ class Parametric:
         """Return the first launch that was asked about which accesses the same, moved; and by how many bytes the
         launch's accesses are further on, by argument."""
         placed = self._translation.place(self.values(launch)) if self._translation is not None else None
-        if placed is None or not self._keeps(launch):  # its regions end where its buffers do
+        if placed is None or not self._stays(launch):  # its regions end where its buffers do
             return launch, {}
         holding, places = placed
         first, begin = self._first.get(holding) or self._first.keep(holding, (launch, places))
         return first, {argument: place - begin[argument] for argument, place in places.items()}
 
+    def _stays(self, launch: KnownLaunch) -> bool:
+        """Return whether one of its launches certainly stays within its buffers."""
+        values = [number(a, launch.scalars[a.index]) for a in self._arguments]
+        if self._spans is None:
+
+            def prove(spans: Spans) -> bool:
+                return self._keeps(launch, {a.index: span for a, span in zip(self._arguments, spans, strict=True)})
+
+            self._spans = ProvedSpans(values, [self.launch.parameters[a.index][1] for a in self._arguments], prove)
+        elif self._spans.cover(values):
+            return True
+        return self._keeps(launch, {})
+
 
 class LaunchFamily:
     """Launches of a kernel that differ in scalars only, and which of them are one with parameters. ``seek``:
-    :func:`widest`; ``keeps``: whether a launch certainly stays within its buffers."""
+    :func:`widest`; ``keeps``: :func:`manycl.analysis.regions.enclosure.stays`, of this kernel."""
 
     def __init__(self, kernel: KernelFacts, seek: Seek, keeps: Keeps) -> None:
         self._kernel = kernel

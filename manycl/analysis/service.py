@@ -277,8 +277,8 @@ def _family(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFa
         def enclosure() -> Enclosure | None:
             return enclosed(program, kernel)
 
-        family = LaunchFamily(facts, partial(_widest, program, facts), lambda one: stays(enclosure(), facts, one))
-        family = _families.keep(key, family)
+        keeps = lambda one, between: stays(enclosure(), facts, one, between)  # noqa: E731
+        family = _families.keep(key, LaunchFamily(facts, partial(_widest, program, facts), keeps))
     return family
 
 

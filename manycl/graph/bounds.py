@@ -18,6 +18,7 @@ from manycl.analysis.regions.bounds import Outside, suspicious
 from manycl.analysis.regions.enclosure import Enclosure, launch_values
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
+from manycl.graph.integers import Integers
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.utilities.disk_cache import DiskRecords
@@ -82,10 +83,20 @@ def check(graph: Graph) -> None:
     none for one that is the same as one of the graph."""
     if not flags.bounds():
         return
+    sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
+    alike: dict[object, Integers | None] = {}  # of launches that differ in integers alone, from the second one on
     for index, first in enumerate(graph.same):
         task = graph.nodes[index]
-        if first == index and isinstance(task, Launch):
+        if first != index or not isinstance(task, Launch):
+            continue
+        nbytes = [a.size(sizes) if isinstance(a, BufferArg) else None for a in task.args]
+        others = [a for a in task.args if isinstance(a, LocalArg)]
+        ndrange = task.global_size, task.local_size, task.global_offset
+        kind = (id(task.kernel), bool(task.versions), *ndrange, *nbytes, *others)
+        known = alike.get(kind)
+        if known is None or not known.cover(task.args):
             _check(task, graph.buffers)
+            alike[kind] = known or (Integers(task, nbytes, keep_between) if kind in alike else None)
 
 
 def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
@@ -196,6 +207,7 @@ def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tu
         kernel = own.program.tree, own.kernel.name
         if _checked.private.get(kernel) != _FINE:
             return False
+        nbytes = {**nbytes, **{i: a.nbytes for i, a in enumerate(task.args) if isinstance(a, LocalArg)}}
         question = own.kernel.name, *sizes, tuple(nbytes.items()), tuple(spans.items()), "between"
         if question in _inside.of(own.program.tree):
             return True

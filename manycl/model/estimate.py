@@ -54,7 +54,7 @@ class ModelEstimates(Estimates):
         self.is_counted = counted
         self._names = [identity(d) for d in machine.devices]
         self._ranges: dict[tuple[int, int, int], RangeCosts | None] = {}
-        self._densities: dict[Hashable, tuple[float, ...]] = {}  # by node, version, work-group size and groups
+        self._densities: dict[Hashable, tuple[float, ...]] = {}  # by kernel, NDRange, groups and what decides them
 
     def uncounted(self) -> ModelEstimates:
         if self._exact:
@@ -118,7 +118,8 @@ class ModelEstimates(Estimates):
             waves = replace(waves, floor=max(1.0, min(waves.floor, one)))
         trips = trip_count(chosen.program, chosen.kernel)
         along = [d for d, n in enumerate(zip(chosen.global_size, local, strict=True)) if -(-n[0] // n[1]) == of]
-        asked = self._graph.same[node], self.version(node, device), local, of
+        decided = trips.item.deciding(task.args) if trips.item is not None else ()
+        asked = id(chosen.kernel), chosen.global_size, task.global_offset, local, of, decided
         if (density := self._densities.get(asked)) is None:
             density = trips.along(task, chosen, local, along[-1], cells_of(of)) if along else ()
             self._densities[asked] = density

@@ -105,12 +105,16 @@ def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, 
     return _Guarded(loops, condition.parts, tuple(gaps), accesses)
 
 
-def stays(enclosure: Enclosure | None, kernel: KernelFacts, launch: KnownLaunch) -> bool:
-    """Whether a launch stays within its buffers for certain, as far as intervals tell."""
+def stays(
+    enclosure: Enclosure | None, kernel: KernelFacts, launch: KnownLaunch, between: Mapping[int, tuple[int, int]]
+) -> bool:
+    """Whether a launch stays within its buffers for certain, as far as intervals tell; and all that are like it but for
+    scalars (indices) ``between`` two integers."""
     if enclosure is None or prod(launch.global_size) + sum(launch.offset) > LARGEST:
         return False
     sizes = launch.global_size, launch.local_size, launch.offset
-    values = launch_values(kernel, sizes, [launch.scalars.get(a.index) for a in kernel.arguments])
+    values = dict(launch_values(kernel, sizes, [launch.scalars.get(a.index) for a in kernel.arguments]))
+    values |= {f"[{index}]": (low, high, False) for index, (low, high) in between.items()}
     return enclosure.keeps(values, launch.sizes, certainly=True)
 
 

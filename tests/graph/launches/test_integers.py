@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from manycl.analysis import parse_program, service
 from manycl.analysis.facts import ProgramFacts
+from manycl.errors import LaunchError
 from manycl.graph import bounds
-from manycl.graph.graph import Argument, Launch
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Argument, Buffer, BufferArg, Launch
 from manycl.graph.integers import Integers
+from manycl.graph.launch import make_launch
 from tests.graph.launches.test_bounds import CASES, SOURCE, launched, refused
 
 
@@ -32,7 +35,7 @@ def first(program: ProgramFacts, kernel: str, size: Any, local: Any, sizes: list
 
 def of(launch: Launch, sizes: list[int]) -> Integers:
     nbytes = [4 * n for n in sizes]
-    return Integers(launch, [*nbytes, *[None] * (len(launch.args) - len(sizes))])
+    return Integers(launch, [*nbytes, *[None] * (len(launch.args) - len(sizes))], bounds.keep_between)
 
 
 def with_scalars(launch: Launch, *scalars: int) -> list[Argument]:
@@ -107,3 +110,26 @@ def test_the_next_process_reads_what_keeps_and_not_what_is_accessed(
     assert len(found) > 40
     assert covered() == found
     assert not asked
+
+
+def test_few_launches_of_a_graph_that_differ_by_a_counter_are_looked_at(
+    program: ProgramFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look = list[Launch](), bounds._check
+    monkeypatch.setattr(bounds, "_check", lambda launch, buffers: looked.append(launch) or look(launch, buffers))
+
+    def checked(*counters: int) -> int:
+        builder = GraphBuilder()
+        keys = [builder.buffer(4000, f"buffer{n}") for n in range(2)]
+        buffers = {key: Buffer(key, 4000) for key in keys}
+        for n in counters:
+            args = BufferArg(keys[n % 2]), n
+            builder.add(make_launch(program, "grouped", (16,), (8,), args, buffers=buffers))
+        looked.clear()
+        bounds.check(builder.build())
+        return len(looked)
+
+    assert checked(*range(500)) < 40
+    assert checked(*range(0, 900, 300)) == 3
+    with pytest.raises(LaunchError, match="outside"):
+        checked(*range(500, 1000))

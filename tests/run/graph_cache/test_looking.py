@@ -50,18 +50,20 @@ def until(condition: Any) -> None:
         time.sleep(1e-3)
 
 
-def batch() -> Any:
+def batch(*numbers: int) -> Any:
     with mc.Queue("cpu/1") as queue:
         x, y = queue.zeros(256, np.int32), queue.zeros(1, np.int32)
         with queue.prepare() as prepared:
-            PROGRAM.add(queue, (256,), (16,), x, 3)
-            PROGRAM.add(queue, (256,), (16,), x, 3)
+            for number in numbers:
+                PROGRAM.add(queue, (256,), (16,), x, number)
             PROGRAM.sum(queue, (256,), (16,), x, y)
         return prepared.graph
 
 
-def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, looks = batch(), Looks()
+@pytest.mark.parametrize("numbers", [(3, 3), (3, 4, 3, 5)])
+def test_each_kind_of_launch_is_analysed_once(numbers: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what ranges of those touch that touch the same, whatever their scalars, is found out once."""
+    graph, looks, kinds = batch(*numbers), Looks(), len(set(numbers))
     asked: list[str] = []
     built: list[Launch] = []
     split_of = splitting.split_of
@@ -77,7 +79,7 @@ def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(2):
         work.begin(interest, lambda: graph, built.append)
     until(lambda: interest.is_done)
-    assert asked == ["add", "sum"]
+    assert asked == [*["add"] * kinds, "sum"]
     assert [launch.name for launch in built] == ["add [0:8]", "sum [0:8]"]
     assert len(looks.kinds) == 2
     assert looks.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
