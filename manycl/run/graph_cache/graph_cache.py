@@ -18,13 +18,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
+from math import inf
 from typing import TYPE_CHECKING
 
 from manycl.graph.copies import Place
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.signature import Signature, signature
-from manycl.machine import HOST_BIT, DeviceIndex, queue_counts
+from manycl.machine import HOST_BIT, Device, DeviceIndex, queue_counts
 from manycl.model.transfer import LARGE
 from manycl.plan import policies
 from manycl.plan.movable import SHORTEST
@@ -181,11 +182,8 @@ class GraphCache:
         if known is None:
             facts = Facts(policy, None, *self._there, False, self._fresh)
             self._decided = decide(facts)
-            fastest, is_open = facts.fastest, self._decided.device is None and not self._decided.lasts
-            is_short = last is None or gains_nothing(last.usual, last.runs == 1)
-            if fastest is not None and is_open and is_short:
-                self._learn()
-                took = session.models.took(first, session.machine.devices[fastest])
+            if facts.fastest is not None and self._decided.device is None and not self._decided.lasts:
+                took = self._took(first, session.machine.devices[facts.fastest], last)
                 self._decided = decide(facts._replace(first=took))
         else:
             is_asked = bool(self._demanded) and known.is_looked_at
@@ -196,14 +194,19 @@ class GraphCache:
             known.obey(self._decided)
         return self._decided
 
-    def _learn(self) -> None:
-        """Have the models learn from the last runs, as planning would, unless another thread runs something."""
-        devices = self._session.devices
-        if devices.lock.acquire(blocking=False):
+    def _took(self, first: DeviceTask | None, device: Device, last: RecurringGraph | None) -> float:
+        """Return the seconds that a command took on such a device, in this session, too, if its last graph was short:
+        a plan would learn from that as well. Infinite where that is not known, or another thread runs something."""
+        models, devices = self._session.models, self._session.devices
+        took = models.took(first, device)
+        is_short = last is not None and gains_nothing(last.usual, last.runs == 1)
+        if took == inf and is_short and devices.lock.acquire(blocking=False):
             try:
                 devices.learn()
             finally:
                 devices.lock.release()
+            took = models.took(first, device)
+        return took
 
     def first_reads(self, key: BufferKey) -> Sequence[ValidRegion]:
         """Return the regions of a buffer that devices are expected to need first, with the masks of their memories;
