@@ -87,8 +87,8 @@ class PlanningTuning(NamedTuple):
     """The probability that nodes are taken out of the critical path, and not out of all."""
     free: float = 0.6
     """The probability that a node that was taken out may run on any device."""
-    stretch: float = 0.2
-    """The probability that a whole stretch of time may run on any device."""
+    period: float = 0.2
+    """The probability that a whole period of time may run on any device."""
 
     # balance (``manycl bench mkmd``)
     short: float = 0.02

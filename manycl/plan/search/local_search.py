@@ -111,8 +111,8 @@ class Search:
             node = rng.choice(pool)
             where[node] = None if rng.random() < PLANNING.free else rng.choice(self._given.view.places[node])
             self._move(order, rng.choice(pool))
-        if rng.random() < PLANNING.stretch:
-            # each node of a stretch of time goes where it ends first
+        if rng.random() < PLANNING.period:
+            # each node of a period of time goes where it ends first
             width = rng.randint(2, max(2, len(order) // 4))
             first = rng.randrange(len(order))
             for node in order[first : first + width]:

@@ -16,9 +16,9 @@ from manycl.units import PAGE
 def chunks(region: Region, most: int) -> list[Region]:
     """Return a region as several of about ``most`` bytes, if it is much larger and one interval or one rectangle."""
     low, high = region.hull
-    if high - low < 2 * most or region.nbytes < 2 * most or len(region.boxes) != 1:
+    if high - low < 2 * most or region.nbytes < 2 * most or len(region.rectangles) != 1:
         return [region]
-    offset, width, _, count, *_ = region.boxes[0]
+    offset, width, _, count, *_ = region.rectangles[0]
     if count == 1:
         number = width // most
         ends = [width * i // number // PAGE * PAGE for i in range(number)] + [width]
@@ -65,7 +65,10 @@ class Cut:
     def make(self, buffers: Mapping[BufferKey, Buffer]) -> None:
         """Cut the buffers, so that each piece lies in one part of its buffer."""
         for key, buffer in buffers.items():
-            regions, parts = list(self._regions[key]), tuple([p.region for p in self._directory.parts.get(key, ())])
+            regions, parts = (
+                list(self._regions[key]),
+                tuple([p.region for p in self._directory.valid_regions.get(key, ())]),
+            )
             found, held = self._cut(key, buffer.nbytes, regions)
             if parts and holders(found, parts) is None:
                 self.along[key] = parts

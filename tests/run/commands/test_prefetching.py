@@ -20,7 +20,7 @@ from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.run.commands.backend import Command, TransferQueue, continues
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
@@ -76,9 +76,9 @@ class Loop(NamedTuple):
 
     @property
     def splits(self) -> dict[int, Split]:
-        slices = {key: Slice(INPUT // GROUPS) for key in self.inputs}
-        slices |= {key: Slice(OUTPUT // GROUPS) for key in self.outputs}
-        return {1: Split(0, GROUPS, slices=slices)}
+        regions = {key: LinearRegion(INPUT // GROUPS) for key in self.inputs}
+        regions |= {key: LinearRegion(OUTPUT // GROUPS) for key in self.outputs}
+        return {1: Split(0, GROUPS, regions=regions)}
 
 
 class Hopped(NamedTuple):
