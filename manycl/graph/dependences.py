@@ -19,8 +19,8 @@ END = 1 << 62
 
 
 class LastAccesses:
-    """A buffer in intervals, each with the node that wrote it last (None: nobody) and the nodes that have read it since.
-    Begins as one, of which these are known."""
+    """A buffer in intervals, each with the node that wrote it last (None: nobody), and the nodes that have read it
+    since. Begins as one, of which these are known."""
 
     def __init__(self, writer: int | None, readers: Sequence[int]) -> None:
         self._low = [0, END]  # where intervals begin, and where the last one ends

@@ -465,11 +465,9 @@ def _hull(reads: list[Footprint], writes: list[Footprint]) -> Access:
 
 
 def _around(rectangles: list[Rectangle]) -> Region:
-    return (
-        Region.span(min(rect.offset for rect in rectangles), max(rect.end for rect in rectangles))
-        if rectangles
-        else NOTHING
-    )
+    if not rectangles:
+        return NOTHING
+    return Region.span(min(rect.offset for rect in rectangles), max(rect.end for rect in rectangles))
 
 
 # Whether ranges of a launch may run different versions of its kernel.

@@ -55,8 +55,8 @@ class Problem:
     schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's predecessors
     among them. The inputs of a fixed node have been transferred; ``valid`` is the state before it.
 
-    ``valid_intervals[b]``, for a buffer that is not valid as a whole anywhere: its intervals in order, and the memories in which
-    each is valid. Divided launches follow them, whole kernels go by ``valid[b]``.
+    ``valid_intervals[b]``, for a buffer that is not valid as a whole anywhere: its intervals in order, and the memories
+    in which each is valid. Divided launches follow them, whole kernels go by ``valid[b]``.
 
     ``spills``: the engine runs a launch that does not fit into a device's memory in ranges, one after another
     (``run/tiling/tiling.py``), if it may be split.

@@ -1,6 +1,6 @@
-"""Splitting: how the launches of a graph may be divided, derived from their analysis. The linear regions are for predictions:
-intervals of bytes that move evenly with the groups, as far as a launch's regions are like that. What a run really moves
-follows the regions themselves (``run/lowering/lower.py``)."""
+"""Splitting: how the launches of a graph may be divided, derived from their analysis. Linear regions are for
+predictions: intervals of bytes that move evenly with the groups, as far as a launch's regions are like that. What a run
+really moves follows the regions themselves (``run/lowering/lower.py``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How launches may be split, as a person reads it from the kernels; ranges stay within the linear regions that are said."""
+"""How launches may be split, as a person reads it from the kernels; ranges stay within their linear regions."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_of_values_of_a_scalar_a_plan_waits_for_as_many_as_are_worth_it(monkeypa
 
 
 def test_a_value_takes_a_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranges by which linear regions are told are asked about together, and the answers are those of single ones."""
+    """The ranges that linear regions are told by are asked about together; the answers are those of single ones."""
     asked: list[object] = []
     answer = service._answer
 

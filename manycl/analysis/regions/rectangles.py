@@ -90,8 +90,8 @@ def _fixes(fixed: Iterable[_Factors], ends: dict[str, tuple[int, int]]) -> bool:
 
 
 def rectangles_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Rectangle, ...] | None:
-    """The bytes of an access, as one rectangle or none; None where that cannot be told. They are exact if the access is.
-    ``ids``: the bounds of the launch's own variables."""
+    """Return the bytes of an access, as one rectangle or none; None where that cannot be told. They are exact if the
+    access is. ``ids``: the bounds of the launch's own variables."""
     offset, guards, fixed = access.offset, access.guards, access.fixed
     ends = {**ids, **access.bounds}
     for group, local, size in access.joined:
@@ -135,7 +135,7 @@ def rectangles_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[R
 
 
 class Pattern:
-    """What ranges have in common whose bytes are the same, moved. ``rectangles``: were the first group theirs; None: they
+    """The bytes of ranges that touch the same ones, moved. ``rectangles``: were the first group theirs; None: they
     cannot be told; ``end``: of the last."""
 
     __slots__ = ("end", "rectangles")
@@ -146,8 +146,8 @@ class Pattern:
 
 
 class RangeRectangles:
-    """What :func:`rectangles_of` finds of some accesses, range by range: along a dimension whose ids stand alone in their
-    conditions, ranges that these leave the same ids touch the same bytes, moved. They are looked at once."""
+    """The rectangles of some accesses (:func:`rectangles_of`), range by range: along a dimension whose ids stand alone
+    in their conditions, ranges that these leave the same ids touch the same bytes, moved. They are looked at once."""
 
     def __init__(self, accesses: Sequence[Linear], launch: KnownLaunch) -> None:
         self._launch = launch

@@ -38,8 +38,8 @@ _GROUPS = ("grp0", "grp1", "grp2")
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Bytes of one argument that a range of work-groups touches. ``exact``: all of these and no others (else at most
-    these, for ``reason``). ``rectangles`` cover them (they may overlap); if ``tight``, they are just these. Where they are
-    not, ``elements`` is the set itself, in units of ``unit`` bytes, in isl's notation."""
+    these, for ``reason``). ``rectangles`` cover them (they may overlap); if ``tight``, they are just these. Where they
+    are not, ``elements`` is the set itself, in units of ``unit`` bytes, in isl's notation."""
 
     argument: int
     kind: str  # "read" or "write"

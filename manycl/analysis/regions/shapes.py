@@ -1,4 +1,4 @@
-"""Shapes of one-dimensional sets: intervals, rectangles with a pitch, rectangles of slices; what copies want."""
+"""Shapes of one-dimensional sets: intervals, and rectangles in two and three dimensions, as copies take them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Data flow between families of kernels in every repetition of a graph, and how long devices wait for it.
 
-A device waits before a family's kernels for what they read and other families have written. Of linear regions, it waits for its
-own range's part of the bytes in other memories. Of other buffers, it waits for all bytes there that its range reads:
-for many kernels this is the whole buffer, for a triangular one it depends on where the range begins or ends
+A device waits before a family's kernels for what they read and other families have written. Of linear regions, it waits
+for its own range's part of the bytes in other memories. Of other buffers, it waits for all bytes there that its range
+reads: for many kernels this is the whole buffer, for a triangular one it depends on where the range begins or ends
 (``ReadShape``). So waiting depends on where both families are cut, and is nothing where all is in one memory. Host
 functions, and kernels that are not divided, are taken to be in the host's memory; their inputs are waited for there.
 """

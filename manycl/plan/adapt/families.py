@@ -2,8 +2,8 @@
 
 Libsplit adapts one kernel at a time; the stencil and the copy of its Jacobi benchmarks get different splits, and what
 one leaves on a device the other needs on another (Section 7). Here kernels are of one *family* where one of them writes
-linear regions of a buffer that another reads, in this iteration or the next, and ranges of the one match ranges of the other
-over the whole buffer. A family has one cut, in work-groups of the kernel with the fewest (the *leader*), and each
+linear regions of a buffer that another reads, in this iteration or the next, and ranges of the one match ranges of the
+other over the whole buffer. A family has one cut, in work-groups of the kernel with the fewest (the *leader*), and each
 member's groups follow from it by the positions of its linear regions.
 """
 
@@ -79,8 +79,8 @@ def _led(members: list[Member]) -> Family:
 
 
 def _matches(problem: Problem) -> Iterator[tuple[int, int, float, float]]:
-    """Yield pairs (a, b) of nodes of which one writes and one reads linear regions of a buffer: group g of b lies where group
-    ``scale * g + shift`` of a does."""
+    """Yield pairs (a, b) of nodes of which one writes and one reads linear regions of a buffer: group g of b lies where
+    group ``scale * g + shift`` of a does."""
     touch: dict[BufferKey, list[int]] = {}
     for node, split in sorted(problem.splits.items()):
         if split.merge == "none":

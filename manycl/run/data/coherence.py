@@ -1,13 +1,12 @@
-"""The coherence directory: for every buffer, or for parts of it, in which memories its current contents are valid.
+"""The coherence directory: for every buffer, or for regions of it, in which memories its current contents are valid.
 
 Pure bookkeeping. Contents are undefined until they are written; undefined contents are never copied. A kernel that
 writes a buffer may leave parts of it as they were, so it needs the current contents first, like a reader, unless it is
 known to write every byte.
 
-Nearly always a buffer is valid as a whole, and one bit mask says where. After a launch was taken apart, its parts are
+Nearly always a buffer is valid as a whole, and one bit mask says where. After a launch was divided, its regions are
 valid in different memories. While such a run is under way its pieces (:mod:`manycl.region`) stand for the buffer, each
-with a key of its own and treated like a buffer; when it has ended, they are put together again.
-"""
+with a key of its own and treated like a buffer; when it has ended, they are put together again."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ class ValidRegion(NamedTuple):
 
 
 Lies = dict[tuple[BufferKey, tuple[int, ...]], tuple[tuple[Region, ...], list[int] | None]]
-"""The parts in which pieces lie, with the regions of these, by buffer and the masks of its parts."""
+"""The valid regions in which pieces lie, as indices, with these regions, by buffer and the masks of its regions."""
 
 
 def lie_in(
     valid_regions: tuple[ValidRegion, ...], buffer: BufferKey, members: Mapping[BufferKey, Region], lies: Lies
 ) -> list[int] | None:
-    """Return in which part of a buffer each of its pieces lies, as indices; None if one lies in several (cached)."""
+    """Return in which region of a buffer each of its pieces lies, as indices; None if one lies in several (cached)."""
     regions, masks = zip(*valid_regions, strict=True)
     known = lies.get((buffer, masks))
     found = known[1] if known is not None and known[0] == regions else holders(list(members.values()), regions)
@@ -53,10 +52,10 @@ def places(mask: int) -> frozenset[int]:
 
 class Directory:
     """The coherence directory of a session or a run. ``valid[key]`` is a bit mask over memories (bit m: valid in memory
-    m) of a buffer or a piece. Without an entry, contents are undefined, or ``valid_regions[key]`` has masks part by part (two
-    or more parts, which are all of the buffer). Of a ``lost`` buffer, whose contents a failed run or a lost device left
-    unknown, these masks say nothing of bytes that have not been written since. ``name``: what errors call a buffer.
-    ``unchanged``: by buffer, what has its contents, as nothing has written it since."""
+    m) of a buffer or a piece. Without an entry, contents are undefined, or ``valid_regions[key]`` has masks region by
+    region (two or more, which are all of the buffer). Of a ``lost`` buffer, whose contents a failed run or a lost
+    device left unknown, these masks say nothing of bytes that have not been written since. ``name``: what errors call a
+    buffer. ``unchanged``: by buffer, what has its contents, as nothing has written it since."""
 
     __slots__ = ("_keys", "_name", "lost", "unchanged", "valid", "valid_regions")
 
@@ -71,11 +70,8 @@ class Directory:
     def copy(self) -> Directory:
         """Return a copy that changes apart from this one."""
         other = Directory(self._name)
-        other.valid, other.valid_regions, other.unchanged = (
-            dict(self.valid),
-            dict(self.valid_regions),
-            dict(self.unchanged),
-        )
+        other.valid, other.valid_regions = dict(self.valid), dict(self.valid_regions)
+        other.unchanged = dict(self.unchanged)
         other._keys = self._keys  # (steps that are made with a copy run beside those of this one)
         return other
 
@@ -99,7 +95,7 @@ class Directory:
     def define_region(self, key: BufferKey, region: Region, nbytes: int) -> None:
         """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies are stale."""
         self.unchanged.pop(key, None)
-        kept = [(rest, mask) for part, mask in self.regions_of(key, nbytes) if (rest := part - region)]
+        kept = [(rest, mask) for before, mask in self.regions_of(key, nbytes) if (rest := before - region)]
         self.valid.pop(key, None)
         self.valid_regions.pop(key, None)
         self._join(key, [(region, HOST_BIT), *kept])
@@ -118,14 +114,14 @@ class Directory:
         self._join(key, [(region, mask and mask | HOST_BIT) for region, mask in self.valid_regions.pop(key)])
 
     def joined(self, key: BufferKey, memory: int) -> None:
-        """Note that all defined parts of a buffer were copied to one memory: it is valid there as a whole."""
+        """Note that all defined bytes of a buffer were copied to one memory: it is valid there as a whole."""
         mask = -1
-        for part in self.valid_regions.pop(key):
-            mask &= (part.mask or -1) | 1 << memory
+        for valid in self.valid_regions.pop(key):
+            mask &= (valid.mask or -1) | 1 << memory
         self.valid[key] = mask
 
     def set_regions(self, key: BufferKey, valid_regions: tuple[ValidRegion, ...]) -> None:
-        """Take back that a buffer is valid as a whole: it is valid part by part."""
+        """Take back that a buffer is valid as a whole: it is valid region by region."""
         del self.valid[key]
         self.valid_regions[key] = valid_regions
 
@@ -152,7 +148,7 @@ class Directory:
                 gone.add(key)
         for key, valid_regions in list(self.valid_regions.items()):
             del self.valid_regions[key]
-            if any(part.mask and not moved(part.mask) for part in valid_regions):
+            if any(valid.mask and not moved(valid.mask) for valid in valid_regions):
                 gone.add(key)
             else:
                 self._join(key, [(region, moved(mask)) for region, mask in valid_regions])
@@ -184,7 +180,7 @@ class Directory:
                     pop(key, None)
 
     def check(self, key: BufferKey, region: Region | None = None) -> None:
-        """Raise :class:`ResultError` if a failed run left the contents, or those of a part, unknown."""
+        """Raise :class:`ResultError` if a failed run left the contents, or those of a region, unknown."""
         if key in self.lost:
             reason, written = self.lost[key]
             if region is None or region - written:
@@ -194,22 +190,22 @@ class Directory:
                 )
 
     def regions_of(self, key: BufferKey, nbytes: int) -> tuple[ValidRegion, ...]:
-        """Return the parts of a buffer of ``nbytes``, which is one if it is valid as a whole."""
+        """Return the valid regions of a buffer of ``nbytes``: one if it is valid as a whole."""
         return self.valid_regions.get(key) or (ValidRegion(Region.span(0, nbytes), self.valid.get(key, 0)),)
 
     def missing(self, key: BufferKey, memory: int, nbytes: int) -> list[ValidRegion]:
-        """Return the parts of a buffer of ``nbytes`` whose contents a memory does not hold."""
+        """Return the regions of a buffer of ``nbytes`` whose contents a memory does not hold."""
         if key not in self.valid_regions:
             mask = self.valid.get(key, 0)
             return [ValidRegion(Region.span(0, nbytes), mask)] if mask and not mask >> memory & 1 else []
-        return [part for part in self.valid_regions[key] if part.mask and not part.mask >> memory & 1]
+        return [valid for valid in self.valid_regions[key] if valid.mask and not valid.mask >> memory & 1]
 
     def is_known_on_host(self, key: BufferKey) -> bool:
         """Return whether all contents of a buffer are valid on the host."""
         return bool(self.valid.get(key, 0) & HOST_BIT) and key not in self.lost
 
     def memories(self, key: BufferKey) -> frozenset[int]:
-        """Return the memories where the contents are valid, of the largest part; empty: undefined."""
+        """Return the memories where the contents are valid, of the largest region; empty: undefined."""
         valid_regions = self.valid_regions.get(key)
         if valid_regions is None:
             return places(self.valid.get(key, 0))
@@ -217,7 +213,7 @@ class Directory:
 
     def open(self, cut: Mapping[BufferKey, Mapping[BufferKey, Region]], lies: Lies) -> None:
         """Replace the buffers ``cut`` by their pieces, as a run begins. ``cut`` gives for each buffer its pieces by
-        key, each of which lies in one part of the buffer. ``lies`` caches in which."""
+        key, each of which lies in one region of the buffer. ``lies`` caches in which."""
         valid = self.valid
         for buffer, members in cut.items():
             valid_regions = self.valid_regions.get(buffer)
@@ -231,7 +227,7 @@ class Directory:
                 found = known[1]
             else:
                 found = lie_in(valid_regions, buffer, members, lies)
-            assert found is not None, "a piece lies in one part of its buffer"
+            assert found is not None, "a piece lies in one region of its buffer"
             del self.valid_regions[buffer]
             held = [*map(masks.__getitem__, found)]
             valid.update(zip(compress(members, held), filter(None, held), strict=True))
@@ -242,7 +238,7 @@ class Directory:
         joined: dict[tuple[int, ...], tuple[ValidRegion, ...]],
         own: Iterable[BufferKey] = (),
     ) -> None:
-        """Put the pieces of each buffer (by key) together again, as one or in parts, as the run has ended. A buffer
+        """Put the pieces of each buffer (by key) together again, as one or in regions, as the run has ended. A buffer
         that lost a piece is lost. ``joined`` caches what was found for these pieces before, by the buffer and its
         pieces' masks. ``own``: the run's own buffers, which are forgotten."""
         for buffer, members in cut.items():
@@ -281,9 +277,8 @@ class Directory:
         for key, mask in self.valid.items():
             assert 0 < mask < 1 << memories, f"buffer {key} valid in no memory of the machine: {mask:b}"
         for key, valid_regions in self.valid_regions.items():
-            assert key not in self.valid, f"buffer {key} both whole and in parts"
-            assert len({p.mask for p in valid_regions}) == len(valid_regions) > 1, (
-                f"parts of buffer {key} are valid in the same places"
-            )
+            assert key not in self.valid, f"buffer {key} both whole and in regions"
+            masks = {p.mask for p in valid_regions}
+            assert len(masks) == len(valid_regions) > 1, f"regions of buffer {key} are valid in the same places"
             total = sum(p.region.nbytes for p in valid_regions)
-            assert total == union(p.region for p in valid_regions).nbytes, f"parts of {key} overlap"
+            assert total == union(p.region for p in valid_regions).nbytes, f"regions of {key} overlap"

@@ -88,9 +88,8 @@ class Stories:
     def of_node(self, node: int) -> str:
         """Return the explanation of a node of the graph: of each step in which it ran."""
         command_graph = self._command_graph
-        own = {
-            c.token for c in command_graph.commands if isinstance(c, Run | HostCall)
-        }  # (of a packet, its first step)
+        # (of a packet, its first step)
+        own = {c.token for c in command_graph.commands if isinstance(c, Run | HostCall)}
         return "\n".join(self.of(t) for t in sorted(own) if self._steps.step(t).node == node)
 
     def of(self, token: int) -> str:

@@ -52,8 +52,8 @@ def part_of(plan: Plan, nodes: Sequence[int]) -> Plan:
 
 
 class TrialProgress:
-    """The progress of a run that tries the plan which it has compiled to ``command_graph``: how many times as long as planned
-    the kernels of each queue take, waiting included, from the time on when each queue has ended a kernel."""
+    """The progress of a run that tries the plan which it has compiled to ``command_graph``: how many times as long as
+    planned the kernels of each queue take, waiting included, from the time on when each queue has ended a kernel."""
 
     def __init__(self, fallback: Fallback, command_graph: CommandGraph) -> None:
         plan, of_lanes = command_graph.lowered.plan, command_graph.lines.items()

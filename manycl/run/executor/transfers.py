@@ -123,10 +123,8 @@ def within(
         return lambda queue, after: driver.fill(queue, target, pattern, offset, nbytes, after)
     source = End(memory.on_device(task.args[1].key, device))
     # the rectangle is counted from the source's first byte, and so must be the target
-    there, rectangles = (
-        End(target, task.source_offset - task.target_offset),
-        (Rectangle(task.source_offset, task.nbytes),),
-    )
+    there = End(target, task.source_offset - task.target_offset)
+    rectangles = (Rectangle(task.source_offset, task.nbytes),)
     return lambda queue, after: driver.copy(queue, there, source, rectangles, after)[-1]
 
 

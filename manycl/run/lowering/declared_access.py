@@ -1,6 +1,6 @@
-"""Launches without a source, divided as their declared linear regions say. Of papers' examples and described applications only
-the kernels' times are known, and which linear regions of buffers ranges touch (:class:`manycl.plan.split.Split`). They are
-simulated like all other launches."""
+"""Launches without a source, divided as their declared linear regions say. Of papers' examples and described
+applications only the kernels' times are known, and which linear regions of buffers ranges touch
+(:class:`manycl.plan.split.Split`). They are simulated like all other launches."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class LoweringInput(NamedTuple):
     ``directory``: its present state counts. ``contents``: those of buffers as the run begins, which may decide what
     is read (None: the steps are only foreseen); then launches that are divided by a promise which has not been
     checked are compared with their ranges, too. ``limits``: the bytes of buffers that devices may hold at a time
-    whose ranges work on windows; ``shared``: as for :class:`windows.Windows`. ``time_tiles``: the time tiles, whose
-    ranges run in tiles, one after another. ``deep``: the launches that run in depth."""
+    whose ranges work on windows; ``shared``: as for :class:`windows.Windows`. ``time_tiles``: the plan's, whose
+    ranges run tile after tile. ``deep``: the launches that run in depth."""
 
     problem: Problem
     plan: Plan | None

@@ -189,9 +189,7 @@ class Residency(InFlight):
         self._bit = 1 << self._memory
         self._bytes = 0  # bytes that the device holds
         self._brought: list[BufferKey] = []  # keys of buffers that were uploaded
-        self._regions_before: dict[
-            BufferKey, tuple[ValidRegion, ...]
-        ] = {}  # where buffers that lacked parts were valid before
+        self._regions_before: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # of buffers that lacked some bytes
         self._wanted: Place | None = None  # bytes that come to the host after all that was given
         self._asked: list[tuple[BufferKey, Event]] = []  # copies of such bytes to the host's copies of buffers
         self._at_host: Place | None = None  # bytes that came to the host last

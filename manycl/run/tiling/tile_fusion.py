@@ -1,11 +1,10 @@
 """Tile fusion: which launches of a plan make time tiles (:mod:`manycl.run.tiling.time_skewing`), how many launches a
-tile has, and in how many tiles they run.
+time tile has, and in how many tiles they run.
 
-With more launches in a tile, their data cross the link less often. But each launch widens the band that a tile shares
-with the one before, so there are more tiles and more commands, each of which costs the engine time. The memory holds
-two tiles, one that is computed and one that is transferred, or three, so that one arrives while another leaves. The
-fastest prediction is chosen.
-"""
+With more launches in a time tile, their data cross the link less often. But each launch widens the band that a tile
+shares with the one before, so there are more tiles and more commands, each of which costs the engine time. The memory
+holds two tiles, one that is computed and one that is transferred, or three, so that one arrives while another leaves.
+The fastest prediction is chosen."""
 
 from __future__ import annotations
 

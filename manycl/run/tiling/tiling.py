@@ -31,7 +31,7 @@ COMMANDS = 8  # commands of a range: its transfers in and out, and itself
 
 
 class Fitted(NamedTuple):
-    """A plan with launches in ranges, and the time tiles ``time_tiles``, whose launches run in tiles."""
+    """A plan with launches in ranges, and its ``time_tiles``, whose launches run in tiles."""
 
     plan: Plan
     time_tiles: tuple[TimeTile, ...]

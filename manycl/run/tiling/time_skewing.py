@@ -1,17 +1,17 @@
-"""Time tiles: launches with data in common run together, one part of the data after another.
+"""Time tiles: launches with data in common run together, tile after tile of the data.
 
 Where the data of some launches do not fit, each launch by itself would move all of them across the link. A *time tile*
 runs several launches in *tiles*: a range of each launch, one after another, then the next range of each. The ranges
 of a tile are cut at such work-groups that none needs what a later tile writes, and none overwrites what a later
 tile reads: each launch lags behind the one before by what its groups reach beyond their own data (the halo of a
-stencil), rounded up to whole groups. So a tile needs its own part of the data and a band of the one before, and the
-data cross the link once for all launches of the tile. This is time skewing with the least lag: Song and Li, "New tiling
+stencil), rounded up to whole groups. So a tile needs its own share of the data and a band of the one before, and
+the data cross the link once for all launches. This is time skewing with the least lag: Song and Li, "New tiling
 techniques to improve cache temporal locality", PLDI 1999; Wonnacott, "Using time skewing to eliminate idle time due to
 memory bandwidth and network limitations", IPDPS 2000. Here the lags follow from the intervals of bytes that the ranges
 touch, whatever the kernels are.
 
 The cuts are estimated from what two neighbouring groups touch. Then it is checked, with the analysis of every single
-range, that the tiles one by one give the launches' results; where that does not follow, there is no tile.
+range, that the tiles one by one give the launches' results; where that does not follow, there is no time tile.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def shape_of(division: Division) -> Outline | None:
 
 
 class Boundary:
-    """The boundary between two tiles, launch by launch. ``share``: the part of the tile's first launch before it."""
+    """The boundary between two tiles, launch by launch. ``share``: the part of the first launch before it."""
 
     def __init__(self, share: float, sizes: Mapping[BufferKey, int]) -> None:
         self._share = share
@@ -135,7 +135,7 @@ class Boundary:
         return cut
 
     def begin(self, shape: Outline, cut: int) -> None:
-        """Add a launch, of which so many groups come before the boundary, as of the tile's first one."""
+        """Add a launch, of which so many groups come before the boundary, as of the first one."""
         self.cuts.append(cut)
         for lines, later in ((shape.reads, self._read), (shape.writes, self._written)):
             for key, line in lines.items():

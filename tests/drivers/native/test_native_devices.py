@@ -313,7 +313,8 @@ pid = os.fork()
 if not pid:
     asked = (
         lambda: driver.done(event), lambda: driver.wait(event), lambda: driver.queue(True),
-        lambda: launch("add", shared(word), one), lambda: driver.copy(queue, End(memory), End(host), (Rectangle(0, 4),), ()),
+        lambda: launch("add", shared(word), one),
+        lambda: driver.copy(queue, End(memory), End(host), (Rectangle(0, 4),), ()),
         lambda: driver.fill(queue, memory, one, 0, 4, ()),
     )
     told = 0

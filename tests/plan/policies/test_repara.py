@@ -217,8 +217,8 @@ def test_the_pruned_search_finds_what_the_whole_tree_has(case: tuple[Problem, in
 
 
 def who_brings(chance: random.Random) -> tuple[Problem, int]:
-    """Two or three nodes that find the same contents, whole or in linear regions, in memories that hold few buffers: what one
-    of them has brought, another need not bring."""
+    """Two or three nodes that find the same contents, whole or in linear regions, in memories that hold few buffers:
+    what one of them has brought, another need not bring."""
     builder = GraphBuilder()
     buffers = [builder.buffer((GROUPS + 2) * ROW) for _ in range(chance.randint(2, 4))]
     splits, count = {}, chance.randint(2, 3)
@@ -257,8 +257,8 @@ def test_what_one_node_brings_another_finds(seed: int) -> None:
 
 @st.composite
 def apart(draw: st.DrawFn) -> tuple[Problem, int]:
-    """Nodes that do not depend on each other, some of them alike; they share data, whole or in linear regions, or do not; the
-    host may read all results in the end."""
+    """Nodes that do not depend on each other, some of them alike; they share data, whole or in linear regions, or do
+    not; the host may read all results in the end."""
     builder = GraphBuilder()
     shared = [builder.buffer(GROUPS * ROW) for _ in range(2)]
     count = draw(st.integers(2, 3))

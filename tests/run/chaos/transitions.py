@@ -1,5 +1,5 @@
-"""For tests of runs: every command graph is judged before it is played, every transition of a run's state is followed by its
-``validate``, and what has led to one that breaks an invariant is told."""
+"""For tests of runs: every command graph is judged before it is played, every transition of a run's state is followed
+by its ``validate``, and what has led to one that breaks an invariant is told."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ SECONDS = 0.08
 """Of the kernel on the slow device."""
 LINK, LATENCY = 25e9, 10e-6
 TABLE, INPUT, OUTPUT = 16 << 20, 32 << 20, 16 << 20
-"""Bytes that all work-groups read, and of which each reads, and writes, a slice."""
+"""Bytes that all work-groups read, and of which each reads, and writes, a linear region."""
 
 
 class FarTimes(HoppingTimes):

@@ -395,7 +395,7 @@ def test_how_long_commands_take_is_known_where_their_scalars_do_not_decide(
 
 
 def in_two_queues(queue: Queue) -> tuple[Any, CommandGraph]:
-    """Two arrays, and a command graph that adds one to each in a queue of its own, both timed; it has run three times."""
+    """Two arrays, and a command graph that adds one to each in its own queue, both timed; it has run three times."""
     arrays = [queue.array(np.zeros(64, np.int32)) for _ in range(2)]
     with queue.prepare() as prepared:
         for x in arrays:

@@ -198,8 +198,8 @@ def simulated(graph: Graph, limit: int, launches: int, at_once: int, seconds: fl
 
 @pytest.mark.parametrize("seconds", [1e-6, 4e-4])
 def test_what_is_predicted_is_about_what_a_simulated_run_takes(seconds: float) -> None:
-    """Eight sweeps on a quarter of the memory, for every number of launches that a time tile may have: where the link takes
-    longest, and where the kernels do."""
+    """Eight sweeps on a quarter of the memory, for every number of launches that a time tile may have: where the link
+    takes longest, and where the kernels do."""
     graph = sweeps(8)
     limit = sum(b.nbytes for b in graph.buffers.values()) // 4
     found = chooser(graph, limit, 1, seconds)

@@ -27,7 +27,7 @@ struct fill {
 static inline u64 pieces_of_row(const struct rect *rect) { return (rect->width + PIECE - 1) / PIECE; }
 static inline u64 rows_of_piece(const struct rect *rect) { return rect->width >= PIECE ? 1 : PIECE / rect->width; }
 
-/* How many pieces a rect is cut into: parts of long rows, or some short rows each. */
+/* How many pieces a rectangle is cut into: parts of long rows, or some short rows each. */
 static inline u64 pieces(const struct rect *rect) {
     u64 rows = rows_of_piece(rect);
     return rect->width && rect->rows ? (rect->rows + rows - 1) / rows * pieces_of_row(rect) : 0;
@@ -46,7 +46,7 @@ static void copy_piece(const struct rect *rect, u64 piece) {
 void copy_entry(const void *const *args, const struct manycl_range *range, size_t first, size_t end, char *frame) {
     const struct copy *copy = (const struct copy *)args;
     (void)range, (void)frame;
-    u64 low = 0, high = copy->rects; /* the rect of the first piece is among these */
+    u64 low = 0, high = copy->rects; /* the rectangle of the first piece is among these */
     while (high - low > 1) {
         u64 middle = (low + high) / 2;
         if (copy->rect[middle].piece <= first)
