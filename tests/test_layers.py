@@ -89,11 +89,15 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def imported() -> dict[str, set[str]]:
-    """By module, the modules that it imports anywhere: at once, late inside of functions, and for types alone."""
+    """By module, the modules that it imports anywhere: at once, late inside of functions, by a name that is written
+    there, and for types alone."""
     known = {name_of(path): path for path in modules()}
     found: dict[str, set[str]] = {}
     for name, path in known.items():
         names = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+        calls = [node for node in nodes(path) if isinstance(node, ast.Call) and len(node.args) == 1]
+        calls = [call for call in calls if ast.unparse(call.func).endswith("import_module")]
+        names |= {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
         for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
