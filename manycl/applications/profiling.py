@@ -84,7 +84,7 @@ def variations(load: Load, given: Parameters) -> list[tuple[Parameters, Applicat
 
 
 def _halved(load: Load, given: Parameters, name: str, value: int, ranges: frozenset[object]) -> bool:
-    """Whether the kernels' NDRanges depend on a symbol."""
+    """Return whether the kernels' NDRanges depend on a symbol."""
     try:
         return not _ranges(load({**given, name: str(value // 2)})) <= ranges
     except ManyclError:

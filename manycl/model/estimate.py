@@ -262,7 +262,7 @@ class ModelEstimates(Estimates):
 
     @property
     def _kinds(self) -> dict[object, LaunchRow]:
-        """The same for each kind of launch, whatever its buffers."""
+        """Predictions of each kind of launch on each device, whatever its buffers."""
         return self._table[1]
 
     @cached_property

@@ -1,5 +1,5 @@
-"""When it pays to analyse how launches may be split: the cost is predicted from the numbers of kernels and launches,
-never measured."""
+"""The decision whether it pays to analyse how launches may be split: the cost is predicted from the numbers of kernels
+and launches, never measured."""
 
 from __future__ import annotations
 

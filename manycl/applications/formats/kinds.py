@@ -363,7 +363,7 @@ class Fields:
         return self.place.at(name) if found is None else found.place
 
     def repeated(self) -> Iterator[Fields]:
-        """The same for every combination of the symbols of ``repeat``; once where there is none."""
+        """Yield the fields for every combination of the symbols of ``repeat``; once where there is none."""
         if "repeat" not in self.values:
             yield self
             return

@@ -86,8 +86,8 @@ def wait_beside(driver: Driver, event: Event) -> None:
 
 
 class AdaptiveWait:
-    """Whether polling or blocking takes less in the waits of all threads for one device. That depends on what else the
-    machine does just now, so both are tried."""
+    """The choice between polling and blocking, by what took less in the waits of all threads for one device. That
+    depends on what else the machine does just now, so both are tried."""
 
     def __init__(self) -> None:
         self._woken, self._looked = 2 * SPIN, 0.0  # average seconds of recent waits of either kind

@@ -61,7 +61,7 @@ class DividedNode:
 
     @property
     def on_first(self) -> DividedNode:
-        """The same, merged on the device of the first range."""
+        """This node, merged on the device of the first range."""
         return replace(self, home=self.ranges[0], at=self.memories[0])
 
     @property

@@ -23,7 +23,7 @@ DELAY = 0.1
 
 
 class _EndedError(Exception):
-    """Nothing is to be measured any more."""
+    """The end of measuring: nothing is to be measured any more."""
 
 
 class PauseMeasurement:
