@@ -21,7 +21,7 @@ from manycl.graph.launch import LaunchOptions, make_launch, with_versions
 from manycl.utilities.json_lines import Location
 
 SHOWN_WARNINGS = 20
-"""Warnings of one kind that are shown."""
+"""Warnings of one kind that are shown; our own choice."""
 
 DraftArgument = BufferArg | LocalArg | bytes | None
 """As a launch's argument; the key of a BufferArg is an index into the draft's buffers, None comes by an edge."""

@@ -309,7 +309,7 @@ def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
         return Estimate(_GUESSED, _GUESSED / FACTOR_LIMIT, _GUESSED * FACTOR_LIMIT, "a guess"), version
 
 
-_GUESSED = 1e-3  # seconds of a guess
+_GUESSED = 1e-3  # seconds of a launch that nothing can predict; our own choice
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:

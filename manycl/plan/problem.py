@@ -39,7 +39,8 @@ BufferRange = tuple[BufferKey, int, int]
 HANDOVER = 50e-6
 """Seconds of a handover from device to device, until measured (36-52 us with PoCL on two cores, 110 between H200s)."""
 ENQUEUING = 20e-6
-"""Seconds in which the engine decides on a command and enqueues it."""
+"""Seconds in which the engine decides on a command and enqueues it, until measured
+(docs/decisions/16-eager-streams.md)."""
 
 
 @dataclass(frozen=True)

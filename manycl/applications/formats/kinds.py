@@ -23,7 +23,7 @@ from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integ
 from manycl.utilities.json_lines import Location, Where
 
 MAX_REPEAT = 100_000
-"""Repetitions of one construct; kernels and buffers of one file."""
+"""The most repetitions of one construct, and kernels and buffers of one file; our own choice."""
 
 Scope = dict[str, Number]
 

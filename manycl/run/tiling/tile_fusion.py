@@ -36,8 +36,8 @@ from manycl.run.tiling.time_skewing import (
 from manycl.run.tiling.windows import STEPS, is_window
 
 AT_ONCE = (2, 3)
-"""Columns that a device's memory may hold at once."""
-_TRIES = 6  # numbers of columns that are tried
+"""Columns that a device's memory may hold at once; our own choice."""
+_TRIES = 6  # numbers of columns that are tried; our own choice
 
 
 class _Chain:
