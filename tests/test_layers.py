@@ -137,6 +137,40 @@ def test_circles_of_imports_are_small() -> None:
     assert [sorted(circle) for circle in circles(imported()) if len(circle) > 3] == []
 
 
+@cache
+def folder_imports() -> dict[str, set[str]]:
+    """By folder of modules, the other folders that its modules import from."""
+    of = {name_of(path): name_of(path.with_name("__init__.py")) for path in modules()}
+    found: dict[str, set[str]] = {}
+    for name, others in imported().items():
+        found.setdefault(of[name], set()).update(of[other] for other in others)
+    return {folder: others - {folder} for folder, others in found.items()}
+
+
+def may_import(folder: str) -> str | None:
+    """What the docstring of a folder says about imports: of a stage by the order of stages, of a folder in a stage by
+    what is imported of the stage; of others nothing."""
+    own = stage(folder)
+    if folder == own:
+        places = [i for i, line in enumerate(CONTRACT) if own in line.split(" | ")]
+        below = [name.removeprefix("manycl.") for place in places for name in CONTRACT[place + 1].split(" | ")]
+        return f"May import {', '.join(below)} and the stages before." if places else None
+    names = [other.removeprefix(f"{own}.") for other in sorted(folder_imports()[folder]) if stage(other) == own]
+    names = ["its modules" if name == own else name for name in names]
+    return f"May import, of {own.removeprefix('manycl.')}: {', '.join(names) or 'nothing'}."
+
+
+def test_folders_say_what_they_may_import() -> None:
+    """A folder that imports from one more says so, and one that does not any more says so, too."""
+    wrong = {}
+    for init in modules():
+        if init.name == "__init__.py" and (said := may_import(name_of(init))) is not None:
+            last = (ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "").rpartition("\n\n")[2]
+            if " ".join(last.split()) != said:
+                wrong[name_of(init)] = said
+    assert wrong == {}
+
+
 def test_what_decides_reads_no_clock() -> None:
     """Verdicts and plans must not depend on how busy the machine is: limits are counted in work."""
     told = {
