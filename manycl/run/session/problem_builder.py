@@ -101,7 +101,7 @@ def problem_of(
             None if repeated else lambda node: min([guesses.launch(node, d) for d in machine.indices], default=0.0),
         ),
         repeated=repeated,
-        looks=models.looks,
+        analysis=models.budget,
         parts=parts_of(directory, graph),
         spills=True,
         away=devices.away,
