@@ -312,7 +312,7 @@ class CachedGraph:
         """Analyse in the background how launches may be divided, if a run of so many seconds may gain by that.
         ``is_awaited``: other processes would wait for its runs, however short they are."""
         if is_awaited or not gains_nothing(seconds):
-            self.session.models.analysis.begin(self.interest, graph, self.session.devices.build)
+            self.session.models.background.begin(self.interest, graph, self.session.devices.build)
         if self.interest.is_done:
             self.examine()
 

@@ -341,7 +341,7 @@ class GraphCache:
             self._interest = Interest()
         if not all(map(splits.is_known, range(len(problem.graph)))):
             session = self._session
-            session.models.analysis.begin(self._interest, lambda: problem.graph, session.devices.build)
+            session.models.background.begin(self._interest, lambda: problem.graph, session.devices.build)
 
 
 def _is_static(policy: str) -> bool:

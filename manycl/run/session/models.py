@@ -52,7 +52,7 @@ class Models:
         self.unlearned: deque[MeasuredRun] = deque(maxlen=PLANS)
         """Runs to learn from when something is planned."""
         self.budget = AnalysisBudget()
-        self.analysis = BackgroundAnalysis(self.budget)
+        self.background = BackgroundAnalysis(self.budget)
 
     def on(self, machine: Machine) -> Machine:
         """Return a machine with the rates and links that were measured."""
