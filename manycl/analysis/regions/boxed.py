@@ -135,8 +135,8 @@ def boxes_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Box, .
 
 
 class Pattern:
-    """What ranges have in common whose bytes are the same, moved. ``boxes``: were the first group theirs; None: they
-    cannot be told; ``end``: of the last."""
+    """The boxes of ranges whose bytes are the same, moved. ``boxes``: were the first group theirs; None: they cannot be
+    told; ``end``: of the last."""
 
     __slots__ = ("boxes", "end")
 
@@ -146,15 +146,15 @@ class Pattern:
 
 
 class RangeBoxes:
-    """What :func:`boxes_of` finds of some accesses, range by range: along a dimension whose ids stand alone in their
-    conditions, ranges that these leave the same ids touch the same bytes, moved. They are looked at once."""
+    """The boxes that :func:`boxes_of` finds of some accesses, range by range: along a dimension whose ids stand alone
+    in their conditions, ranges that these leave the same ids touch the same bytes, moved. They are looked at once."""
 
     def __init__(self, accesses: Sequence[Linear], launch: KnownLaunch) -> None:
         self._launch = launch
         self._along = [self._looked(accesses, d) for d in range(3)]
 
     def _looked(self, accesses: Sequence[Linear], dimension: int) -> tuple[list[_Moving], list[Linear]]:
-        """Those accesses that move alike, by how far, and those that have to be looked at range by range."""
+        """Return the accesses that move alike, by how far, and those that have to be looked at range by range."""
         moving: dict[int, list[_Free]] = {}
         alone: list[Linear] = []
         for access in accesses:
@@ -227,12 +227,12 @@ class _Moving:
         return known.boxes and tuple([Box(box[0] + by, *box[1:]) for box in known.boxes])
 
     def place(self, groups: GroupRange) -> tuple[Pattern, int] | None:
-        """As :meth:`RangeBoxes.place`, wherever it is."""
+        """Return :meth:`RangeBoxes.place`, wherever it is."""
         known = self._alike.get(self._left(groups))
         return None if known is None else (known, self._by * groups.first)
 
     def _left(self, groups: GroupRange) -> tuple[tuple[int, int], ...]:
-        """Which of the range's own ids are left of each access."""
+        """Return which of the range's own ids are left of each access."""
         _, first, count = groups
         return tuple(
             [(max(0, low - first * n), min(count * n - 1, high - first * n)) for _, _, n, low, high in self._accesses]
@@ -316,7 +316,7 @@ def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Box | None:
 
 
 def merged(found: Sequence[Box]) -> tuple[Box, ...]:
-    """The same bytes in fewer boxes: those that lie in others go, those that continue each other become one."""
+    """Return the same bytes in fewer boxes: those that lie in others go, those that continue each other become one."""
     if len(found) < 2:
         return tuple(found)
     rest = sorted(set(found), key=itemgetter(2, 3, 4, 5, 0))  # those that are alike together
