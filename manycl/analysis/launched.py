@@ -214,7 +214,7 @@ class LaunchFacts:
 
     @property
     def repeat(self) -> Repeat:
-        """True if the launch may run twice, or why not."""
+        """The verdict whether the launch may run twice, or why not."""
         found: Repeat = self._answer("repeat")
         return found
 

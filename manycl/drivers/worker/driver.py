@@ -297,7 +297,7 @@ def _absolute(options: Sequence[str]) -> list[str]:
 
 
 def _waits(after: Sequence[WorkerEvent] | None) -> m.Waits:
-    """Return what is over is still named: it may have failed."""
+    """Return the numbers of events; what is over is still named: it may have failed."""
     return [(event.queue.number, event.number) for event in after] if after else ()
 
 

@@ -250,7 +250,7 @@ def _passing(expr: Expr) -> bool:
 
 
 def _part(argument: ArgumentFacts, start: int, size: int) -> str:
-    """Return which part of an element, behind it."""
+    """Return the text that stands behind an element for a part of it."""
     lane = 0 if argument.lanes < 2 else argument.size // (4 if argument.lanes == 3 else argument.lanes)
     if lane and start % lane == 0 and size % lane == 0:
         first, count = start // lane, size // lane

@@ -363,5 +363,5 @@ _enqueue_barrier = _enqueue_barrier_with_wait_list
 def enqueue_migrate_mem_objects(
     queue: CommandQueue, mem_objects: Sequence[Any], flags: int = 0, wait_for: Sequence[Event] | None = None
 ) -> Event:
-    """Return where buffers are is for manycl to decide."""
+    """Enqueue nothing: where buffers are is for manycl to decide."""
     return submit(queue, _TYPE.MIGRATE_MEM_OBJECTS, wait_for, lambda: None)
