@@ -47,7 +47,7 @@ VENDORS = (
 
 
 def advise(devices: Sequence[Device], chosen: Sequence[Device]) -> list[Advice]:
-    """Yield advice, as :attr:`manycl.drivers.kinds.Kind.advise`."""
+    """Return advice, as :attr:`manycl.drivers.kinds.Kind.advise`."""
     return [*_graphics(devices), *_processor(devices), *_defects(chosen)]
 
 
