@@ -232,3 +232,33 @@ def test_runs_begin_in_few_places() -> None:
         (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## Ways to run")[2].partition("\n## ")[0]
     )
     assert sum(line.startswith("| ") for line in table.splitlines()) - 1 == 6
+
+
+GIVE = {
+    "manycl.api.dispatch.copy_cache": "a copy like one before, by the function that the executor has made for it",
+    "manycl.run.data.red_zones": "what lies around buffers, between commands",
+    "manycl.run.executor.command_buffer": "recorded calls",
+    "manycl.run.executor.executor": "kernels",
+    "manycl.run.executor.lanes": "a probe whether a device works",
+    "manycl.run.executor.sequences": "kernels of a sequence",
+    "manycl.run.executor.transfers": "transfers, copies and fills",
+    "manycl.run.recovery.undo_log": "copies of what a kernel overwrites",
+    "manycl.run.session.measure": "what is measured, between runs",
+    "manycl.run.streams.host_access": "the host's reads and writes within an eager stream",
+    "manycl.run.streams.stream_state": "transfers of an eager stream",
+}
+"""The modules that give devices commands, and which; compiled code does for launches like one before."""
+
+
+def test_few_modules_give_commands_to_devices() -> None:
+    names = {"copy", "download", "fill", "launch", "launch_in_parts", "play", "read", "write", "_enqueue"}
+    found = set()
+    for path in modules():
+        if not name_of(path).startswith(("manycl.run.", "manycl.api.dispatch.")):
+            continue
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
+                whose = ast.unparse(node.func.value)
+                if whose.endswith(("driver", "lanes", "shortening", "recorder")) or node.func.attr == "_enqueue":
+                    found.add(name_of(path))
+    assert found == GIVE.keys()
