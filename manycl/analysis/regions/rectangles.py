@@ -316,7 +316,7 @@ def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Rectangle | 
 
 
 def merged(found: Sequence[Rectangle]) -> tuple[Rectangle, ...]:
-    """Return the same bytes in fewer rectangles: those that lie in others go, those that continue each other become one."""
+    """Return the same bytes in fewer rectangles: those in others go, those that continue each other become one."""
     if len(found) < 2:
         return tuple(found)
     rest = sorted(set(found), key=itemgetter(2, 3, 4, 5, 0))  # those that are alike together
