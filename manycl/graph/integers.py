@@ -15,8 +15,8 @@ Keep = Callable[[Launch, Mapping[int, int], Mapping[int, tuple[int, int]]], bool
 
 
 class Integers:
-    """Of launches like one, with buffers of the same sizes; ``nbytes``: those of its arguments (None: no buffer). What
-    it is asked of has been looked at before, or will be."""
+    """The integers of launches like one, with buffers of the same sizes; ``nbytes``: those of its arguments (None: no
+    buffer). What it is asked of has been looked at before, or will be."""
 
     def __init__(self, launch: Launch, nbytes: Sequence[int | None], keep: Keep) -> None:
         self._sizes = {i: n for i, n in enumerate(nbytes) if n is not None}
@@ -44,7 +44,8 @@ class Integers:
         ]
 
     def cover(self, args: Sequence[Argument]) -> bool:
-        """Whether a launch with these arguments is known to keep to its buffers; False where it has to be looked at."""
+        """Return whether a launch with these arguments is known to keep to its buffers; False where it has to be looked
+        at."""
         if self._fixed and any(args[i] != given for i, given in self._fixed):
             return False
         keys = {args[i].key for i in self._sizes}  # type: ignore[union-attr]
