@@ -13,11 +13,11 @@ from typing import NamedTuple
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.known_launch import KnownLaunch, parameter
 from manycl.analysis.regions.enclosure import INTEGERS
+from manycl.analysis.regions.spans import ProvedSpans, Spans
 from manycl.analysis.summary import CountedPlace, KernelSummary, Loop, MemoryAccess
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.utilities.kept import Kept
-from manycl.utilities.spans import ProvedSpans, Spans
 
 MOST_TRIED = 16
 """Choices of parameters that are tried for the launches of a kernel that differ in scalars only: each takes an abstract

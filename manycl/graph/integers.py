@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from manycl.analysis.regions.enclosure import INTEGERS
+from manycl.analysis.regions.spans import ProvedSpans, Spans
 from manycl.graph.graph import Argument, Launch
-from manycl.utilities.spans import ProvedSpans, Spans
 
 Keep = Callable[[Launch, Mapping[int, int], Mapping[int, tuple[int, int]]], bool]
 """:func:`manycl.graph.bounds.keep_between`."""

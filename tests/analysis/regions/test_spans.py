@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.utilities.spans import ProvedSpans
+from manycl.analysis.regions.spans import ProvedSpans
 
 MOST = (1 << 31) - 1
 
