@@ -181,10 +181,11 @@ class GraphCache:
         self._expected = known
         if known is None:
             facts = Facts(policy, None, *self._there, False, self._fresh)
+            if facts.devices > 1 and facts.gpu is None and facts.fastest is not None:
+                planned = last if decided is not None and decided.device is None else None
+                took = self._took(first, session.machine.devices[facts.fastest], planned)
+                facts = facts._replace(first=took)
             self._decided = decide(facts)
-            if facts.fastest is not None and self._decided.device is None and not self._decided.lasts:
-                took = self._took(first, session.machine.devices[facts.fastest], last)
-                self._decided = decide(facts._replace(first=took))
         else:
             is_asked = bool(self._demanded) and known.is_looked_at
             is_awaited = is_asked and known.is_awaited(self._session.machine)
@@ -194,12 +195,12 @@ class GraphCache:
             known.obey(self._decided)
         return self._decided
 
-    def _took(self, first: DeviceTask | None, device: Device, last: RecurringGraph | None) -> float:
-        """Return the seconds that a command took on such a device, in this session, too, if its last graph was short:
-        a plan would learn from that as well. Infinite where that is not known, or another thread runs something."""
+    def _took(self, first: DeviceTask | None, device: Device, planned: RecurringGraph | None) -> float:
+        """Return the seconds that a command took on such a device, also in the last graph, if that was ``planned`` and
+        short: a plan of the next one would learn from that as well. Infinite where it is not known."""
         models, devices = self._session.models, self._session.devices
         took = models.took(first, device)
-        is_short = last is not None and gains_nothing(last.usual, last.runs == 1)
+        is_short = planned is not None and gains_nothing(planned.usual, planned.runs == 1)
         if took == inf and is_short and devices.lock.acquire(blocking=False):
             try:
                 devices.learn()
