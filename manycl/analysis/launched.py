@@ -20,7 +20,7 @@ from manycl.analysis.regions.hazards import Repeat, Verdict, repeat, split
 from manycl.analysis.regions.regions import Footprint, Regions, checked
 from manycl.analysis.summary import KernelSummary
 from manycl.group_range import GroupRange
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
 
@@ -103,7 +103,7 @@ class LaunchFacts:
         return self._found.keep(key, found) if keep else found
 
     def _answered(self, key: tuple[object, ...], question: str, *arguments: Any) -> tuple[Any, bool]:
-        quick = self.regions.boxed(*arguments) if question == "region" else None
+        quick = self.regions.rectangular(*arguments) if question == "region" else None
         if quick is not None:
             return quick, not quick.exact  # what takes no time is not kept: who asks of many ranges keeps what they do
         if self.remote is None or self.summary.failure:
@@ -136,7 +136,7 @@ class LaunchFacts:
         buffer = next(a for a in self.facts.arguments if a.index == argument)
         size = self.launch.sizes.get(self.launch.same.get(argument, argument), 0)
         touched = size > 0 and (buffer.reads if kind == "read" else buffer.writes)
-        return Footprint(argument, kind, 1, (Box(0, size),) if touched else (), True, False, reason)
+        return Footprint(argument, kind, 1, (Rectangle(0, size),) if touched else (), True, False, reason)
 
     def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
         """The bytes of buffer argument ``argument`` that some work-groups, or all of them, read or write (``kind``).
@@ -152,7 +152,7 @@ class LaunchFacts:
         of what a question takes is asking the other process. Where this has no answer, nothing is foreseen."""
         if self.remote is None or self.summary.failure:
             return
-        hard = {of for of in {of[:2] for of in regions} if self.regions.boxed(*of) is None}
+        hard = {of for of in {of[:2] for of in regions} if self.regions.rectangular(*of) is None}
         keys = [("region", *of) for of in dict.fromkeys(regions) if of[:2] in hard]
         missing = [key for key in keys if self._found.get(key) is None and key not in self._foreseen]
         found: Any = self.remote("several", tuple(missing)) if len(missing) > 1 else Unanswered("", again=False)
@@ -171,13 +171,13 @@ class LaunchFacts:
 
     def compare(self, argument: int, kind: str, dimension: int) -> None:
         """Find out which groups' regions differ from others' by their place only, so that :meth:`place` knows it."""
-        if self.regions.boxed(argument, kind) is None and not self.summary.failure:
+        if self.regions.rectangular(argument, kind) is None and not self.summary.failure:
             self._answer("alike", argument, kind, dimension)
 
     def quick_region(self, argument: int, kind: str) -> Footprint | None:
         """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""
         known: Footprint | None = self._found.get(("region", argument, kind, self.launch.whole()))
-        return known or self.regions.boxed(argument, kind)
+        return known or self.regions.rectangular(argument, kind)
 
     @cached_property
     def _counted(self) -> CountedRegions:
@@ -229,11 +229,11 @@ class LaunchFacts:
 
     @property
     def may_leave(self) -> bool:
-        """Whether :attr:`outside` is worth asking: some access is no box, or none that lies in its memory."""
+        """Whether :attr:`outside` is worth asking: some access is no rectangle, or none that lies in its memory."""
         kinds = [(a, kind) for a in self.regions.buffers for kind in ("read", "write")]
         if not bounds.suspicious(self.summary, self.launch):
             return False
-        return bool(self.summary.own) or any(self.regions.boxed(*k) is None for k in kinds)
+        return bool(self.summary.own) or any(self.regions.rectangular(*k) is None for k in kinds)
 
     # -- costs
 

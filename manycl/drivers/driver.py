@@ -41,7 +41,7 @@ from manycl.errors import DeviceError
 from manycl.graph.graph import LocalArg
 from manycl.group_range import RangeParts
 from manycl.machine import Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 Bytes = npt.NDArray[np.uint8]
 """Host memory: a contiguous array of bytes."""
@@ -187,10 +187,10 @@ class Driver(Protocol):
         the driver's choice; ``offset`` is added to the global ids. ``after`` is None or not empty."""
 
     def copy(
-        self, queue: Queue, target: End, source: End, boxes: Sequence[Box], after: Sequence[Event]
+        self, queue: Queue, target: End, source: End, rectangles: Sequence[Rectangle], after: Sequence[Event]
     ) -> Sequence[Event]:
         """Enqueue a copy of some bytes of a buffer from where ``source`` has them to where ``target`` has them: between
-        the host and the device, or within the device (not between two host arrays). Boxes have one slice, and are
+        the host and the device, or within the device (not between two host arrays). Rectangles have one slice, and are
         counted from byte 0 of the buffer; they do not overlap, and lie within both ends (none: nothing is copied).
         Returns at least one event: the first one tells when the copy began, all are complete when the last one is.
         Bytes between rows must stay as they are. Host memory is neither changed nor given away before the copy is

@@ -19,11 +19,11 @@ END = 1 << 62
 
 
 class LastAccesses:
-    """A buffer in segments, each with the node that wrote it last (None: nobody) and the nodes that have read it since.
-    Begins as one, of which these are known."""
+    """A buffer in intervals, each with the node that wrote it last (None: nobody), and the nodes that have read it
+    since. Begins as one, of which these are known."""
 
     def __init__(self, writer: int | None, readers: Sequence[int]) -> None:
-        self._low = [0, END]  # where segments begin, and where the last one ends
+        self._low = [0, END]  # where intervals begin, and where the last one ends
         self._writers = [writer]
         self._readers = [list(readers)]
         self._spans: set[tuple[int, int]] = set()
@@ -32,16 +32,16 @@ class LastAccesses:
         """A node reads some bytes and writes some; what it comes after goes to ``before``."""
         for region in (reads, writes):
             self._spans.update(region.intervals)
-        for at in self._segments(reads):
+        for at in self._intervals(reads):
             if (writer := self._writers[at]) is not None:
                 before.add(writer)
-        for at in self._segments(writes):
+        for at in self._intervals(writes):
             before.update(self._readers[at])
             if (writer := self._writers[at]) is not None and not self._readers[at]:
                 before.add(writer)
-        for at in self._segments(reads):
+        for at in self._intervals(reads):
             self._readers[at].append(node)
-        for low, high in writes.intervals:  # what is written together is one segment again
+        for low, high in writes.intervals:  # what is written together is one interval again
             first, last = self._at(low), self._at(high)
             self._low[first:last] = [low]
             self._writers[first:last] = [node]
@@ -51,14 +51,14 @@ class LastAccesses:
         """Whether any node touched less than all of the buffer, which has so many bytes."""
         return any(low or high < nbytes for low, high in self._spans)
 
-    def _segments(self, region: Region) -> Iterator[int]:
-        """The segments that some bytes are made of; they are cut at their ends."""
+    def _intervals(self, region: Region) -> Iterator[int]:
+        """The intervals that some bytes are made of; they are cut at their ends."""
         for low, high in region.intervals:
             first = self._at(low)
             yield from range(first, self._at(high))
 
     def _at(self, place: int) -> int:
-        """The segment that begins with a byte; there is one from now on."""
+        """The interval that begins with a byte; there is one from now on."""
         at = bisect_left(self._low, place)
         if self._low[at] != place:
             self._low.insert(at, place)

@@ -22,7 +22,7 @@ from manycl.graph.versions.host_version import HostProgram
 from manycl.graph.versions.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.group_range import GroupRange
-from manycl.region import NOTHING, Box, Region, union
+from manycl.region import NOTHING, Rectangle, Region, union
 from manycl.units import PAGE
 from manycl.utilities.kept import FEW, MANY, Kept
 
@@ -189,7 +189,9 @@ class Division:
         if by and not found.exact:
             by, found = (
                 0,
-                replace(found, boxes=(Box(0, self.argument(index).size(self.sizes)),), tight=True, elements=""),
+                replace(
+                    found, rectangles=(Rectangle(0, self.argument(index).size(self.sizes)),), tight=True, elements=""
+                ),
             )
         return found.behind(self.argument(index).offset + by)
 
@@ -354,7 +356,7 @@ class Division:
             access = _hull(reads, writes)
             low, high = (access.reads | access.writes).hull
             if high > low:
-                parts.append(sum(box.nbytes for f in (*reads, *writes) for box in f.boxes) / (high - low))
+                parts.append(sum(rect.nbytes for f in (*reads, *writes) for rect in f.rectangles) / (high - low))
         return None if found is None else min(parts)
 
     def _quick(self, groups: GroupRange) -> dict[BufferKey, tuple[list[Footprint], list[Footprint]]] | None:
@@ -365,7 +367,7 @@ class Division:
             for index in indices:
                 argument = self.launch.kernel.arguments[index]
                 for kind, asked, kept in (("read", argument.reads, reads), ("write", argument.writes, writes)):
-                    found = self.facts.regions.boxed(index, kind, groups) if asked else None
+                    found = self.facts.regions.rectangular(index, kind, groups) if asked else None
                     if asked and found is None:
                         return None
                     if found is not None:
@@ -457,13 +459,15 @@ class HostDivision(Division):
 
 def _hull(reads: list[Footprint], writes: list[Footprint]) -> Access:
     """Intervals around what is read and written; all of the latter is, where it is one interval for certain."""
-    boxes = [box for found in writes for box in found.boxes]
-    sure = len(boxes) == 1 and boxes[0].kind == "interval" and all(found.exact for found in writes)
-    return Access(_around([box for found in reads for box in found.boxes]), _around(boxes), sure)
+    rectangles = [rect for found in writes for rect in found.rectangles]
+    sure = len(rectangles) == 1 and rectangles[0].kind == "interval" and all(found.exact for found in writes)
+    return Access(_around([rect for found in reads for rect in found.rectangles]), _around(rectangles), sure)
 
 
-def _around(boxes: list[Box]) -> Region:
-    return Region.span(min(box.offset for box in boxes), max(box.end for box in boxes)) if boxes else NOTHING
+def _around(rectangles: list[Rectangle]) -> Region:
+    if not rectangles:
+        return NOTHING
+    return Region.span(min(rect.offset for rect in rectangles), max(rect.end for rect in rectangles))
 
 
 # Whether ranges of a launch may run different versions of its kernel.

@@ -25,7 +25,7 @@ from manycl.plan.split import Split
 from manycl.region import NOTHING
 
 
-class Part(NamedTuple):
+class ValidInterval(NamedTuple):
     """Bytes ``low`` … ``high - 1`` of a buffer, valid in these memories."""
 
     low: int
@@ -55,8 +55,8 @@ class Problem:
     schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's predecessors
     among them. The inputs of a fixed node have been transferred; ``valid`` is the state before it.
 
-    ``parts[b]``, for a buffer that is not valid as a whole anywhere: its intervals in order, and the memories in which
-    each is valid. Divided launches follow them, whole kernels go by ``valid[b]``.
+    ``valid_intervals[b]``, for a buffer that is not valid as a whole anywhere: its intervals in order, and the memories
+    in which each is valid. Divided launches follow them, whole kernels go by ``valid[b]``.
 
     ``spills``: the engine runs a launch that does not fit into a device's memory in ranges, one after another
     (``run/tiling/tiling.py``), if it may be split.
@@ -98,7 +98,7 @@ class Problem:
     handover: float = HANDOVER
     splits: Mapping[int, Split] = field(default_factory=dict)
     fixed: tuple[Assignment, ...] = ()
-    parts: Mapping[BufferKey, tuple[Part, ...]] = field(default_factory=dict)
+    valid_intervals: Mapping[BufferKey, tuple[ValidInterval, ...]] = field(default_factory=dict)
     spills: bool = False
     repeated: int = 0
     rival: bool = False
@@ -110,12 +110,12 @@ class Problem:
     as_planned: bool = False
     in_kernel_queues: bool = False
 
-    def initial(self, key: BufferKey) -> tuple[Part, ...]:
+    def initial(self, key: BufferKey) -> tuple[ValidInterval, ...]:
         """Return where the contents of a buffer are at the start, part by part (none: they are undefined)."""
         places = self.valid.get(key)
-        if key in self.parts:
-            return self.parts[key]
-        return (Part(0, self.graph.buffers[key].nbytes, places),) if places else ()
+        if key in self.valid_intervals:
+            return self.valid_intervals[key]
+        return (ValidInterval(0, self.graph.buffers[key].nbytes, places),) if places else ()
 
     def allowed(self, node: int) -> tuple[DeviceIndex, ...]:
         """Return the indices of the devices that may run the node as a whole: those it prefers that can run it, and
@@ -193,13 +193,13 @@ class Problem:
         launch. Buffers that are only written are among them: a kernel may leave parts of them as they were."""
         task, buffers = self.graph.nodes[node], self.graph.buffers
         keys = dict.fromkeys((*task.reads, *task.writes))
-        slices = self.splits[node].slices if count else {}
+        regions = self.splits[node].regions if count else {}
         parts = not self.graph.parts.isdisjoint(keys)
         reads, writes = touched(task, self._sizes) if parts else ({}, {})
         out: list[BufferRange] = []
         for key in keys:
             size = buffers[key].nbytes
-            part = slices.get(key)
+            part = regions.get(key)
             if part is not None:
                 low, high = part.bounds(first, count, size)
                 out.append((key, low, high))
@@ -392,7 +392,7 @@ class Problem:
         seconds, memory = 0.0, HOST if device == ON_HOST else self.machine.devices[device].memory
         for key in self.results.get(node, ()) if memory != HOST else ():
             nbytes = self.graph.buffers[key].nbytes
-            if groups and key in self.splits[node].slices:
+            if groups and key in self.splits[node].regions:
                 nbytes = nbytes * groups // self.splits[node].groups
             seconds += self.estimates.transfer(nbytes, memory, HOST)
         return seconds

@@ -100,10 +100,10 @@ def test_many_ranges_of_a_launch() -> None:
         assert facts.region(0, "read", GroupRange(0, first, 1)).nbytes == 4
     assert len(facts._found) <= MOST
     here = Regions(facts.facts, facts.summary, facts.launch)
-    here.boxed = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
+    here.rectangular = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
     here._region = lambda *key: facts.region(*key)  # type: ignore[method-assign]
     for first in range(MANY):
-        assert here.region(0, "write", GroupRange(0, first, 1)).boxes[0].offset == 4 * first
+        assert here.region(0, "write", GroupRange(0, first, 1)).rectangles[0].offset == 4 * first
     assert len(here._regions) == MOST
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manycl.analysis.regions.boxed import boxes_of, linear_access
 from manycl.analysis.regions.points import Array, Points
+from manycl.analysis.regions.rectangles import linear_access, rectangles_of
 from manycl.analysis.regions.regions import Footprint, Regions
 from manycl.analysis.summary import Computed, MemoryAccess
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
-from manycl.region import Box, Region
+from manycl.region import Rectangle, Region
 from manycl.utilities.kept import Kept
 
 
@@ -336,8 +336,8 @@ MOST_POINTS = 1 << 18
 """Points evaluated for one access: a few milliseconds (our own choice)."""
 SECONDS = 20e-9
 """Roughly what a point takes, with large arrays."""
-MOST_BOXES = 4096
-"""Boxes of a region; one that takes more is not given (our own choice)."""
+MOST_RECTANGLES = 4096
+"""Rectangles of a region; one that takes more is not given (our own choice)."""
 _KEPT = 32  # accesses of some range
 
 
@@ -361,12 +361,12 @@ class CountedRegions:
         size = self.regions.launch.sizes.get(self.regions.memory(argument), 0)
         lows, highs = [], []
         for access in self._accesses(argument, kind):
-            found = _as_boxes(self.regions, access, groups) or self._reach(access, groups)
+            found = _as_rectangles(self.regions, access, groups) or self._reach(access, groups)
             if found is None or not found.exact:
                 return None
             lows.append(np.clip(found.low, 0, size))
             highs.append(np.clip(found.high, 0, size))
-        shapes = Region.of(np.concatenate(lows), np.concatenate(highs)).at_most(MOST_BOXES)
+        shapes = Region.of(np.concatenate(lows), np.concatenate(highs)).at_most(MOST_RECTANGLES)
         return (
             None if shapes is None else Footprint(argument, kind, self.regions.units[argument], shapes, True, True, "")
         )
@@ -440,16 +440,16 @@ def _is_steered(access: MemoryAccess) -> bool:
     return any(e.unknown for e in (access.offset, access.condition, *trips))
 
 
-def _as_boxes(regions: Regions, access: MemoryAccess, groups: GroupRange) -> Extents | None:
-    """Return the region that an access touches, if it is a box."""
+def _as_rectangles(regions: Regions, access: MemoryAccess, groups: GroupRange) -> Extents | None:
+    """Return the region that an access touches, if it is a rectangle."""
     linear = linear_access(access, parts_of(access.condition), regions.launch)
-    found = None if linear is None else boxes_of(linear, regions.launch.ids_of(groups))
-    return None if found is None else _of_boxes(found, all(loop.exact for loop in access.loops))
+    found = None if linear is None else rectangles_of(linear, regions.launch.ids_of(groups))
+    return None if found is None else _of_rectangles(found, all(loop.exact for loop in access.loops))
 
 
-def _of_boxes(found: Sequence[Box], exact: bool) -> Extents:
-    low = np.concatenate([np.zeros(0, np.int64), *(box.starts() for box in found)])
-    widths = np.repeat([box.width for box in found], [box.rows * box.slices for box in found]).astype(np.int64)
+def _of_rectangles(found: Sequence[Rectangle], exact: bool) -> Extents:
+    low = np.concatenate([np.zeros(0, np.int64), *(rect.starts() for rect in found)])
+    widths = np.repeat([rect.width for rect in found], [rect.rows * rect.slices for rect in found]).astype(np.int64)
     return Extents(low, low + widths, np.zeros(0, np.int64), exact)
 
 

@@ -24,7 +24,7 @@ from manycl.drivers.opencl.relays import Relay
 from manycl.drivers.opencl.staging import Failures, Staged, Stager, pin, staged_part
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 LEAVE_OUT = "leave the device out: --devices, MANYCL_DEVICES"
@@ -209,7 +209,7 @@ class OpenCLDriver:
             raise DriverError(str(error)) from None
 
     def copy(
-        self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
+        self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Rectangle], after: Sequence[cl.Event]
     ) -> Sequence[cl.Event]:
         with translated, self._failures.lock:
             self._failures.refuse(after)
@@ -235,7 +235,7 @@ class OpenCLDriver:
         queue: cl.CommandQueue,
         target: End,
         source: End,
-        rows: Sequence[Box],
+        rows: Sequence[Rectangle],
         after: Sequence[cl.Event],
     ) -> Sequence[cl.Event]:
         """Enqueue a copy from the memory of another device of the context."""
@@ -269,7 +269,7 @@ class OpenCLDriver:
 
     def download(self, queue: cl.CommandQueue, out: Bytes, source: cl.Buffer, low: int) -> cl.Event:
         if not low:  # many bytes may go by pinned memory
-            return self.copy(queue, End(out), End(source), (Box(0, len(out)),), ())[-1]
+            return self.copy(queue, End(out), End(source), (Rectangle(0, len(out)),), ())[-1]
         with translated:
             return read_buffer(queue, source, out, low, None, False)
 

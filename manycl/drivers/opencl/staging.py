@@ -21,7 +21,7 @@ import numpy as np
 from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Bytes, DriverError, End
 from manycl.drivers.opencl.real import cl
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.prompt import be_prompt
 
 STAGE_FROM = 32 << 20
@@ -79,7 +79,7 @@ class StagedPart(NamedTuple):
     is_upload: bool
 
 
-def staged_part(target: End, source: End, rows: Sequence[Box], holds_up: bool = False) -> StagedPart | None:
+def staged_part(target: End, source: End, rows: Sequence[Rectangle], holds_up: bool = False) -> StagedPart | None:
     """Return what a copy moves, where it is worth staging (else None): from a chunk on where the driver's own path
     ``holds_up`` other devices."""
     is_upload = not isinstance(source.memory, cl.Buffer)

@@ -30,7 +30,7 @@ from manycl.drivers.worker.messages import Channel
 from manycl.errors import ManyclError, anew
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.kept import Kept
 from manycl.utilities.prompt import be_prompt
 
@@ -273,10 +273,10 @@ class Hosted:
         ]
 
     def copy(
-        self, queue: Queue, after: m.Waits, target: m.Place, source: m.Place, boxes: Sequence[Sequence[int]]
+        self, queue: Queue, after: m.Waits, target: m.Place, source: m.Place, rectangles: Sequence[Sequence[int]]
     ) -> Sequence[Event]:
         ends = self._end(target), self._end(source)
-        return self._device.copy(queue, *ends, [Box(*box) for box in boxes], self._after(after))
+        return self._device.copy(queue, *ends, [Rectangle(*rect) for rect in rectangles], self._after(after))
 
     def fill(
         self, queue: Queue, after: m.Waits, number: int, pattern: str, offset: int, nbytes: int

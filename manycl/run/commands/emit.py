@@ -419,7 +419,7 @@ class Emitter(Copies):
         if at >= since and isinstance(command, (Run, Copy)) and not command.notify:
             self.commands[at] = command._replace(notify=True)
 
-    def script(self, plan: Plan) -> CommandGraph:
+    def command_graph(self, plan: Plan) -> CommandGraph:
         always = [c.token for c in self.commands if isinstance(c, HostCall) or (isinstance(c, Copy) and c.is_download)]
         told = {self.told_by(token) for token in always}
         last = [self.commands[index] for index in self._last.values()]  # of each queue

@@ -49,7 +49,7 @@ class StragglerDetection:
         self._kernels: dict[DeviceIndex, list[tuple[float, float]]] = {}
         """By device, of each of its kernels, how many times as long as predicted it took, and the predicted seconds."""
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
-        self._ends = KernelEnds(playback.script)
+        self._ends = KernelEnds(playback.command_graph)
         self._heard, self._asks, self._patience = 0, 0, ENOUGH
 
     @property

@@ -23,7 +23,7 @@ from manycl.model.history.history import identity
 from manycl.model.history.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
 from manycl.model.transfer import CHUNK, SIZES, smallest
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.data.host_memory import shared
 from manycl.units import PAGE
 from manycl.utilities.kept import ENOUGH
@@ -122,7 +122,7 @@ def _device(driver: Driver) -> Values:
     buffers = [driver.allocate(nbytes) for _ in range(3)]
     ones = np.ones(nbytes // 4, np.float32).view(np.uint8)
     for buffer in buffers:
-        _wait(driver, queue, driver.copy(queue, End(buffer), End(ones), (Box(0, nbytes),), ())[-1])
+        _wait(driver, queue, driver.copy(queue, End(buffer), End(ones), (Rectangle(0, nbytes),), ())[-1])
 
     def run(name: str, items: int, *args: Allocation | bytes) -> float:
         for index, value in enumerate(args):
@@ -220,6 +220,6 @@ class MeasuredLink:
         nbytes = nbytes or self.nbytes
         chunk = chunk or nbytes
         for offset in range(0, nbytes // chunk * chunk, chunk):
-            events = self.driver.copy(self._queues[queue], target, source, (Box(offset, chunk),), ())
+            events = self.driver.copy(self._queues[queue], target, source, (Rectangle(offset, chunk),), ())
         self.driver.flush(self._queues[queue])
         return events[-1]

@@ -52,7 +52,7 @@ class Models:
         self.unlearned: deque[MeasuredRun] = deque(maxlen=PLANS)
         """Runs to learn from when something is planned."""
         self.looks = Looks()
-        self.looking = BackgroundAnalysis(self.looks)
+        self.background = BackgroundAnalysis(self.looks)
 
     def on(self, machine: Machine) -> Machine:
         """Return a machine with the rates and links that were measured."""

@@ -18,7 +18,7 @@ from manycl.plan.rescheduling import on_present
 from manycl.plan.search.alternatives import following
 from manycl.plan.splitting import Splits
 from manycl.run.lowering.overwritten import contents
-from manycl.run.lowering.steps import parts_of
+from manycl.run.lowering.steps import valid_intervals
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
 from manycl.run.simulation.foresee import foreseeing
@@ -102,7 +102,7 @@ def problem_of(
         ),
         repeated=repeated,
         looks=models.looks,
-        parts=parts_of(directory, graph),
+        valid_intervals=valid_intervals(directory, graph),
         spills=True,
         away=devices.away,
         merging=data.merging,
@@ -126,5 +126,5 @@ def _without_unneeded(data: SessionData, problem: Problem) -> Problem:
         )
         data.unneeded.append((problem.graph, known))
     valid = {key: frozenset() if key in known else places for key, places in problem.valid.items()}
-    parts = {key: found for key, found in problem.parts.items() if key not in known}
-    return replace(problem, valid=valid, parts=parts)
+    parts = {key: found for key, found in problem.valid_intervals.items() if key not in known}
+    return replace(problem, valid=valid, valid_intervals=parts)

@@ -17,7 +17,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies import auto
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.tuning import PLANNING
 from tests.plan.plan_cases import chains, estimated, problem, problems
 from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems
@@ -69,7 +69,7 @@ def test_a_loop_on_devices_that_are_alike_gets_equal_shares_at_once(second: str,
     for n in range(4):
         builder.add(rows("k", (keys[n % 2],), (keys[1 - n % 2],)))
     where = Machine((Device("a", "cpu"), Device("b", second)))
-    found = Split(0, GROUPS, {key: Slice(ROW) for key in keys})
+    found = Split(0, GROUPS, {key: LinearRegion(ROW) for key in keys})
     p = replace(problem(builder.build(), [1.0, 1.0], where, handover=2e-3), splits=dict.fromkeys(range(4), found))
     plan = planned(replace(p, repeated=repeated, estimates=Affine([[1.0, 1.0]] * 4)), budget=1000)
     assert ("mkmd" in plan.details["asked"]) is is_asked
@@ -113,7 +113,9 @@ def one(doubt: float, seconds: tuple[float, ...]) -> Problem:
     key = builder.buffer(GROUPS * ROW)
     builder.add(rows("k", (), (key,)))
     p = problem(builder.build(), [list(seconds)], Machine(tuple(Device(f"cpu{i}", "cpu") for i in range(len(seconds)))))
-    return replace(p, estimates=Doubted([list(seconds)]), splits={0: Split(0, GROUPS, {key: Slice(ROW)})}, options={})
+    return replace(
+        p, estimates=Doubted([list(seconds)]), splits={0: Split(0, GROUPS, {key: LinearRegion(ROW)})}, options={}
+    )
 
 
 @given(st.floats(0, 2), st.floats(1, 20))

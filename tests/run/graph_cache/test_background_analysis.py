@@ -169,7 +169,7 @@ def look():
     finally:
         print("over")
 
-queue.session.models.looking._submit(look)
+queue.session.models.background._submit(look)
 assert begun.wait(60)
 service._current.close = lambda: print("closed", close() or "")
 atexit.register(ending.set)
