@@ -113,8 +113,8 @@ class CallersMemory(HostMemory):
         self.times = 0
 
 
-_ALONE = 0
-_ALONE = HostMemory(np.empty(2, np.uint8)[1:]).views()
+_LIKE_ALL = HostMemory(np.empty(2, np.uint8)[1:])
+_ALONE = getrefcount(_LIKE_ALL.data.base)
 """The references to memory that only its own view refers to, as they are counted there."""
 
 
