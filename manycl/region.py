@@ -83,7 +83,7 @@ class Region:
 
     @classmethod
     def of(cls, low: Array, high: Array) -> Region:
-        """All bytes of the intervals [low, high), which may overlap, or be empty."""
+        """Return all bytes of the intervals [low, high), which may overlap, or be empty."""
         full = high > low
         if not full.all():
             low, high = low[full], high[full]
@@ -113,7 +113,7 @@ class Region:
     # what it is
 
     def __bool__(self) -> bool:
-        """Whether there is a byte in it."""
+        """Return whether there is a byte in it."""
         return len(self.ends) > 0
 
     @property
@@ -149,7 +149,7 @@ class Region:
 
     @property
     def name(self) -> bytes:
-        """The same for the same bytes, and for no others."""
+        """A name that is the same for the same bytes, and for no others."""
         if self._name is None:
             self._name = self.ends.tobytes()
         return self._name
@@ -169,7 +169,7 @@ class Region:
         return Region, (self.ends,)
 
     def has(self, places: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each of some bytes is in it."""
+        """Return whether each of some bytes is in it."""
         return (np.searchsorted(self.ends, places, side="right") & 1).astype(np.bool_)
 
     @property
@@ -180,7 +180,7 @@ class Region:
         return self._rectangles
 
     def at_most(self, count: int) -> tuple[Rectangle, ...] | None:
-        """As :attr:`rectangles`; None where they are more than ``count``."""
+        """Return :attr:`rectangles`; None where they are more than ``count``."""
         low, width = self.low, self.high - self.low
         if len(low) < 2:
             return tuple(Rectangle(a, b - a) for a, b in self.intervals)
@@ -203,11 +203,11 @@ class Region:
     # algebra
 
     def moved(self, by: int) -> Region:
-        """All of it so many bytes further on."""
+        """Return all of it, so many bytes further on."""
         return Region(self.ends + by)
 
     def meets(self, other: Region) -> bool:
-        """Whether they have a byte in common."""
+        """Return whether they have a byte in common."""
         mine, theirs = self.ends, other.ends
         if not len(mine) or not len(theirs) or mine[0] >= theirs[-1] or theirs[0] >= mine[-1]:
             return False
@@ -243,14 +243,15 @@ NOTHING = Region(np.zeros(0, np.int64))
 
 
 def bytes_of(regions: Sequence[Region]) -> list[int]:
-    """How many bytes each of some regions has, one or more of which none is empty: of a hundred in the time of two."""
+    """Return how many bytes each of some regions has, one or more of which none is empty: of a hundred in the time of
+    two."""
     ends = np.concatenate([r.ends for r in regions])
     first = accumulate((len(r.ends) // 2 for r in regions[:-1]), initial=0)
     return np.add.reduceat(ends[1::2] - ends[::2], list(first)).tolist()  # type: ignore[no-any-return]
 
 
 def union(regions: Iterable[Region]) -> Region:
-    """All bytes of some regions."""
+    """Return all bytes of some regions."""
     found = [r for r in regions if len(r.ends)]
     if len(found) < 2:
         return found[0] if found else NOTHING

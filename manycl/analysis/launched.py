@@ -1,4 +1,5 @@
-"""All that is known of one launch: its regions, hazards and costs, each found out when it is first asked for."""
+"""The facts of one launch, all that is known of it: its regions, hazards and costs, each found out when it is first
+asked for."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ MOST_ASKED = 3
 
 
 class LaunchFacts:
-    """What the analysis says of a launch of a kernel (sizes, scalars and buffers known).
+    """The facts of a launch of a kernel (sizes, scalars and buffers known).
 
     With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes. Several threads may
     share one; the first answer to a question stays the answer. Where there is none, or the analysis fails, all may be
@@ -117,7 +118,7 @@ class LaunchFacts:
         return self.computed(question, *arguments), not found.again or asked >= MOST_ASKED
 
     def _refined(self, question: str, found: Any, *arguments: Any) -> Any:
-        """What evaluating all work-items tells besides, where subscripts are too difficult for isl."""
+        """Return what evaluating all work-items tells besides, where subscripts are too difficult for isl."""
         if question == "region" and not (found.exact and found.tight):
             return self._counted.region(*arguments) or found
         return found
@@ -175,7 +176,7 @@ class LaunchFacts:
             self._answer("alike", argument, kind, dimension)
 
     def quick_region(self, argument: int, kind: str) -> Footprint | None:
-        """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""
+        """Return :meth:`region` of the whole launch, if it is known already or found out in no time (without isl)."""
         known: Footprint | None = self._found.get(("region", argument, kind, self.launch.whole()))
         return known or self.regions.rectangular(argument, kind)
 
@@ -195,7 +196,7 @@ class LaunchFacts:
         return self.regions if own is None else Regions(self.facts, own, self.launch, isl_here=False)
 
     def split(self, dimension: int) -> Verdict:
-        """Whether work-groups may run apart along a dimension, or why not."""
+        """Return whether work-groups may run apart along a dimension, or why not."""
         found: Verdict = self._answer("split", dimension)
         return found
 
@@ -213,7 +214,7 @@ class LaunchFacts:
 
     @property
     def repeat(self) -> Repeat:
-        """Whether the launch may run twice, or why not."""
+        """The verdict whether the launch may run twice, or why not."""
         found: Repeat = self._answer("repeat")
         return found
 
@@ -224,12 +225,12 @@ class LaunchFacts:
 
     @property
     def outside(self) -> tuple[Outside, ...]:
-        """As :attr:`out_of_bounds`, as values."""
+        """The accesses of :attr:`out_of_bounds`, as values."""
         return tuple(self._answer("outside"))
 
     @property
     def may_leave(self) -> bool:
-        """Whether :attr:`outside` is worth asking: some access is no rectangle, or none that lies in its memory."""
+        """True if :attr:`outside` is worth asking: some access is no rectangle, or none that lies in its memory."""
         kinds = [(a, kind) for a in self.regions.buffers for kind in ("read", "write")]
         if not bounds.suspicious(self.summary, self.launch):
             return False
@@ -242,7 +243,8 @@ class LaunchFacts:
         return LaunchCost(self.summary, self.launch)
 
     def work(self, groups: GroupRange | None = None) -> Work:
-        """What some work-groups, or all of them, execute. Raises ValueError for a range outside of the launch."""
+        """Return what some work-groups, or all of them, execute. Raises ValueError for a range outside of the
+        launch."""
         return self.cost.work(groups)
 
     def cost_with(self, contents: Mapping[int, np.ndarray]) -> LaunchCost:
@@ -267,7 +269,7 @@ class LaunchFacts:
 
 
 def _of_own_memory(facts: KernelFacts, summary: KernelSummary, launch: KnownLaunch, isl_here: bool) -> Regions:
-    """Of what may leave local and private arrays: as if these were buffers."""
+    """Return the regions of what may leave local and private arrays: as if these were buffers."""
     local = (replace(a, kind="buffer", reads=True, writes=True) for a in facts.arguments if a.kind == "local")
     arrays = (
         ArgumentFacts(a.number, a.name, "buffer", "", "", 1, a.size, "private", reads=True, writes=True)

@@ -30,7 +30,7 @@ class RecordedCalls:
         self._driver = driver
 
     def record(self, commands: Sequence[RecordedCommand], values: Values) -> Sequence[RecordedCommand]:
-        """As CommandRecorder.record."""
+        """Record commands, as CommandRecorder.record."""
         return tuple(commands)
 
     def bind(self, recorded: Sequence[RecordedCommand], values: Values) -> Sequence[_Entry]:

@@ -18,7 +18,7 @@ from manycl.machine import HOST, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import LaunchRange
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.merging import Merging
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan, alone
 from manycl.plan.split import Split
@@ -39,7 +39,8 @@ BufferRange = tuple[BufferKey, int, int]
 HANDOVER = 50e-6
 """Seconds of a handover from device to device, until measured (36-52 us with PoCL on two cores, 110 between H200s)."""
 ENQUEUING = 20e-6
-"""Seconds in which the engine decides on a command and enqueues it."""
+"""Seconds in which the engine decides on a command and enqueues it, until measured
+(docs/decisions/16-eager-streams.md)."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Problem:
     (``run/simulation/foresee.py``), which takes milliseconds; None where it is not worth that. Of a policy that decides
     at run time, it has the makespan alone. ``foresee(plan, problem)``: for another problem in the same state.
 
-    ``looks``: what a session has found out of how launches may be split; None: nothing.
+    ``analysis``: the launches that a session has analysed for splitting, and what it may spend on more; None: nothing.
 
     ``merging``: when results of launches' parts are written to the host's memory.
 
@@ -103,7 +104,7 @@ class Problem:
     repeated: int = 0
     rival: bool = False
     foresee: Callable[..., Plan] | None = None
-    looks: Looks | None = None
+    analysis: AnalysisBudget | None = None
     away: frozenset[DeviceIndex] = frozenset()
     merging: Merging = "automatic"
     demanded: frozenset[DeviceIndex] = frozenset()

@@ -115,7 +115,7 @@ class Walk:
                 self.spent = 0.0
 
     def walk(self, expanded: set[str]) -> Extents:
-        """All points, some work-groups at a time: what is in the caches is evaluated several times faster."""
+        """Evaluate all points, some work-groups at a time: what is in the caches is evaluated several times faster."""
         everything = (self.access.offset, *self.parts, *self.trips.values())
         needed = {name for e in everything for name in self.variables(e)}
         if self.tagged:
@@ -273,7 +273,7 @@ class Walk:
         return straight, _factor(straight, name)
 
     def bounds(self, points: Points, name: str) -> tuple[Array, Array]:
-        """From where to where a counter runs at each point."""
+        """Return from where to where a counter runs at each point."""
         low: Array = np.zeros((), np.int64)
         highs: list[Array] = []
         if name in self.trips:
@@ -414,7 +414,7 @@ class CountedRegions:
         return [a for a in self.regions.summary.accesses if a.argument == argument and a.kind in (kind, "atomic")]
 
     def _is_told(self, arguments: Sequence[int], kinds: Sequence[str]) -> bool:
-        """Whether ids, scalars and loops alone decide what accesses touch."""
+        """Return whether ids, scalars and loops alone decide what accesses touch."""
         asked = [(i, kind) for i in arguments for kind in kinds]
         if any(self.regions.widened(*of) for of in asked):
             return False
@@ -435,7 +435,7 @@ class CountedRegions:
 
 
 def _is_steered(access: MemoryAccess) -> bool:
-    """Whether data have a part in what an access touches."""
+    """Return whether data have a part in what an access touches."""
     trips = [loop.trips for loop in access.loops if loop.trips is not None]
     return any(e.unknown for e in (access.offset, access.condition, *trips))
 
@@ -469,7 +469,7 @@ def _by_group(reaches: Sequence[Extents], size: int) -> _Grouped:
 
 
 def _are_apart(written: _Grouped, read: _Grouped) -> bool:
-    """Whether no group writes what another writes or reads."""
+    """Return whether no group writes what another writes or reads."""
     low, high, group = written
     if not len(low):
         return True

@@ -154,7 +154,7 @@ class RangeRectangles:
         self._along = [self._looked(accesses, d) for d in range(3)]
 
     def _looked(self, accesses: Sequence[Linear], dimension: int) -> tuple[list[_Moving], list[Linear]]:
-        """Those accesses that move alike, by how far, and those that have to be looked at range by range."""
+        """Return the accesses that move alike, by how far, and those that have to be looked at range by range."""
         moving: dict[int, list[_Free]] = {}
         alone: list[Linear] = []
         for access in accesses:
@@ -227,12 +227,12 @@ class _Moving:
         return known.rectangles and tuple([Rectangle(rect[0] + by, *rect[1:]) for rect in known.rectangles])
 
     def place(self, groups: GroupRange) -> tuple[Pattern, int] | None:
-        """As :meth:`RangeRectangles.place`, wherever it is."""
+        """Return :meth:`RangeRectangles.place`, wherever it is."""
         known = self._alike.get(self._left(groups))
         return None if known is None else (known, self._by * groups.first)
 
     def _left(self, groups: GroupRange) -> tuple[tuple[int, int], ...]:
-        """Which of the range's own ids are left of each access."""
+        """Return which of the range's own ids are left of each access."""
         _, first, count = groups
         return tuple(
             [(max(0, low - first * n), min(count * n - 1, high - first * n)) for _, _, n, low, high in self._accesses]
@@ -316,7 +316,7 @@ def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Rectangle | 
 
 
 def merged(found: Sequence[Rectangle]) -> tuple[Rectangle, ...]:
-    """The same bytes in fewer rectangles: those that lie in others go, those that continue each other become one."""
+    """Return the same bytes in fewer rectangles: those in others go, those that continue each other become one."""
     if len(found) < 2:
         return tuple(found)
     rest = sorted(set(found), key=itemgetter(2, 3, 4, 5, 0))  # those that are alike together

@@ -71,7 +71,8 @@ class Footprint:
         return Region.of_rectangles(self.rectangles), self.tight
 
     def behind(self, offset: int) -> Footprint:
-        """The same bytes counted from ``offset`` bytes before the argument's first (``elements`` is left out)."""
+        """Return the same bytes counted from ``offset`` bytes before the argument's first (``elements`` is left
+        out)."""
         if not offset:
             return self
         rectangles = tuple(rect._replace(offset=rect.offset + offset) for rect in self.rectangles)
@@ -129,7 +130,8 @@ _MOST_TIDIED = 16  # basic sets
 
 
 def tidied(found: Any) -> Any:
-    """The same set or map in fewer pieces, if it has few. Without limit: islpy 2026.2.2 crashes where it runs out."""
+    """Return the same set or map in fewer pieces, if it has few. Without limit: islpy 2026.2.2 crashes where it runs
+    out."""
     pieces = found.n_basic_map() if isinstance(found, isl.Map) else found.n_basic_set()
     if pieces > _MOST_TIDIED:
         return found
@@ -202,7 +204,7 @@ class Regions:
         return [index for index in self.buffers if self.memory(index) == root]
 
     def may_be_written(self, argument: int) -> bool:
-        """Whether the kernel may write an argument's memory, through whatever argument."""
+        """Return whether the kernel may write an argument's memory, through whatever argument."""
         overlapping = self.launch.overlapping
         return any(self.buffers[i].writes for i in self.sharers(argument)) or (
             argument in overlapping and any(self.buffers[i].writes for i in overlapping)
@@ -236,7 +238,7 @@ class Regions:
     # -- relations
 
     def relations(self, argument: int, kind: str) -> tuple[Relation, ...]:
-        """All that reads (or writes) an argument; an atomic operation does both."""
+        """Return the relations of all that reads (or writes) an argument; an atomic operation does both."""
         key = argument, kind
         if key not in self._relations:
             self._relations[key] = tuple(self._relate(argument, kind))
@@ -302,7 +304,7 @@ class Regions:
         return Relation(access.argument, kind, tidied(inside), exact, reason, access, outside)
 
     def _clipped(self, relation: Any, access: MemoryAccess, exact: bool) -> tuple[Any, Any]:
-        """What lies in the memory, and what provably lies outside."""
+        """Return what lies in the memory, and what provably lies outside."""
         nbytes = self._nbytes(access.argument)
         if access.offset.low >= 0 and access.offset.high + access.size <= nbytes:
             return relation, None
@@ -355,7 +357,7 @@ class Regions:
             return Footprint(argument, kind, unit, around, True, False, f"the region is too complex{error}")
 
     def _around(self, argument: int, kind: str, groups: GroupRange) -> tuple[Rectangle, ...]:
-        """For each access the bytes from the first to the last, as far as bounds of its parts tell."""
+        """Return for each access the bytes from the first to the last, as far as bounds of its parts tell."""
         size, found = self._nbytes(argument), []
         ids = {name: x.var(name, *ends) for name, ends in self.launch.ids_of(groups).items()}
         for access in self._by_argument[argument]:
@@ -383,8 +385,8 @@ class Regions:
         return Footprint(argument, kind, unit, found, True, vague is None, vague or "")
 
     def place(self, argument: int, kind: str, groups: GroupRange) -> tuple[Pattern, int] | None:
-        """What an exact region has in common with others that are known, and by how many bytes it is moved from there;
-        None where that is not known yet. Raises ValueError as :meth:`region`, and nothing else."""
+        """Return what an exact region has in common with others that are known, and by how many bytes it is moved from
+        there; None where that is not known yet. Raises ValueError as :meth:`region`, and nothing else."""
         checked(self.launch, kind, groups)
         linear, vague = self._linears.get((argument, kind), (None, None))
         if linear is None or vague is not None or self.widened(argument, kind):

@@ -39,7 +39,7 @@ Local = Sequence[int] | None
 """The points of a work-group along each index, where the body asks for these."""
 _BATCH = re.compile(r"\bbatch\b")
 _LOOKED = 8
-"""Batches that are analysed at the beginning, in the middle and at the end of a space, each."""
+"""Batches that are analysed at the beginning, in the middle and at the end of a space, each; our own choice."""
 _KINDS = {"read": "reads", "write": "writes"}
 
 

@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(args: argparse.Namespace) -> bool:
-    """Whether a launch is described. Raises where its options are there without its sizes."""
+    """Return whether a launch is described. Raises where its options are there without its sizes."""
     if args.global_size is not None:
         return True
     for name in ("local_size", "offset", "arg", "groups", "cache", "picture"):

@@ -315,7 +315,7 @@ class NativeDriver:
 
 
 def _waits(after: Sequence[NativeEvent]) -> tuple[Any, int]:
-    """As the runtime has them: queues and numbers."""
+    """Return events as the runtime has them: queues and numbers."""
     if len(after) == 1:
         queue, number, _ = after[0]
         return _ONE_WAIT.pack(queue.address, number), 1
@@ -324,7 +324,7 @@ def _waits(after: Sequence[NativeEvent]) -> tuple[Any, int]:
 
 
 def _check(queue: NativeQueue, number: int) -> None:
-    """Of a complete command."""
+    """Return the times of a complete command."""
     fault = queue.fault(number)
     if fault:
         raise DriverError(fault)

@@ -253,10 +253,10 @@ class OpenCLDriver:
         return relay.copy(leaving, queue, target, source, rows, (there, here)) or [self._mark(queue, after)]
 
     def _mark(self, queue: cl.CommandQueue, after: Sequence[cl.Event]) -> cl.Event:
-        """What is complete when all that a queue was given is, and some events. NVIDIA's driver says of a marker, as of
-        a kernel, that it is complete only once kernels of other queues have ended that began before; of a barrier it
-        says so at once (benchmarks/devices.py drivers, ``marker_us``, ``barrier_us``). PoCL 3.0 never finishes one
-        behind what has failed."""
+        """Return what is complete when all that a queue was given is, and some events. NVIDIA's driver says of a
+        marker, as of a kernel, that it is complete only once kernels of other queues have ended that began before; of a
+        barrier it says so at once (benchmarks/devices.py drivers, ``marker_us``, ``barrier_us``). PoCL 3.0 never
+        finishes one behind what has failed."""
         if not self.is_polled:
             return cl.enqueue_marker(queue, wait_for=list(after) or None)
         if after:
@@ -418,14 +418,15 @@ class OpenCLDriver:
 
 
 def mixes_up(version: str) -> bool:
-    """Whether several devices of a platform need programs of their own. PoCL 5.0 aborts (pocl_release_dlhandle_cache)
-    when two of them run one kernel at once, one with a global offset and one without; 3.0 and 3.1 do not."""
+    """Return whether several devices of a platform need programs of their own. PoCL 5.0 aborts
+    (pocl_release_dlhandle_cache) when two of them run one kernel at once, one with a global offset and one without; 3.0
+    and 3.1 do not."""
     found = re.search(r"PoCL (\d+)", version, re.IGNORECASE)
     return found is not None and int(found[1]) >= 4
 
 
 def _of_build(error: cl.Error) -> bool:
-    """Whether it was the compiler that failed."""
+    """Return whether it was the compiler that failed."""
     try:
         return bool(error.routine == "clBuildProgram")
     except AttributeError:  # PyOpenCL's own, which have words only

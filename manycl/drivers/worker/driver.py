@@ -220,8 +220,8 @@ class WorkerDriver:
             raise DriverError(str(error)) from None
 
     def _wait_for_writers(self, data: Bytes) -> None:
-        """What is read here at once must be there: downloads to the same memory, which nobody but their user shares,
-        are waited for. It is the only command that waits: what the engine moves is shared memory."""
+        """Wait for downloads to memory that is read here at once, which nobody but their user shares. It is the only
+        command that waits: what the engine moves is shared memory."""
         first = data.__array_interface__["data"][0]
         for other, event in self._written:
             begin = other.__array_interface__["data"][0]
@@ -282,7 +282,7 @@ class WorkerDriver:
 
 
 def _with_words(ending: Ending, told: int) -> Ending:
-    """How a process has ended, with what it said of a fault, if it did."""
+    """Return how a process has ended, with what it said of a fault, if it did."""
     with open(told, "rb", buffering=0) as pipe:
         words = (pipe.read(1 << 16) or b"").decode(errors="replace").strip().removeprefix("manycl: ")
     return Ending(f"{ending.words}: {words}", ending.has_crashed) if words else ending
@@ -302,7 +302,7 @@ def _absolute(options: Sequence[str]) -> list[str]:
 
 
 def _waits(after: Sequence[WorkerEvent] | None) -> m.Waits:
-    """What is over is still named: it may have failed."""
+    """Return the numbers of events; what is over is still named: it may have failed."""
     return [(event.queue.number, event.number) for event in after] if after else ()
 
 

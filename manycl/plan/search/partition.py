@@ -11,7 +11,7 @@ from manycl.machine import DeviceIndex
 from manycl.model.occupancy import LaunchRange
 from manycl.plan.timeline.timeline import Reach, Timeline
 
-ITERATIONS = 40  # steps of Newton's method, at most
+ITERATIONS = 40  # steps of Newton's method, at most; our own choice
 
 
 class Slot(NamedTuple):

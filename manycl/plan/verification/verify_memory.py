@@ -23,9 +23,9 @@ from manycl.plan.problem import Problem
 from manycl.trace import TransferEvent
 
 SLACK = 1e-6
-"""The tolerance, as a part of the bandwidth: sums of floats are not exact."""
+"""The tolerance, as a part of the bandwidth, as sums of floats are not exact; our own choice."""
 SPANS = 100
-"""The most beginnings, and ends for each, of the spans that are checked in a period of time."""
+"""The most beginnings, and ends for each, of the spans that are checked in a period of time; our own choice."""
 
 
 class Drawn(NamedTuple):

@@ -70,7 +70,7 @@ def _atom(places: np.ndarray, columns: int, across: int, atoms: int) -> np.ndarr
 
 
 def _reduced(mask: np.ndarray) -> np.ndarray:
-    """How many of the elements of every cell are marked."""
+    """Return how many of the elements of every cell are marked."""
     found = mask.astype(np.int64)
     for axis in (0, 1):
         step = -(-mask.shape[axis] // MOST_CELLS)
@@ -129,7 +129,7 @@ def _square(elements: int) -> int:
 
 
 def _multipliers(view: LaunchView, argument: int, size: int) -> list[int]:
-    """What ids and counters are multiplied by in the subscripts of an argument, in elements."""
+    """Return what ids and counters are multiplied by in the subscripts of an argument, in elements."""
     values = {}
     for a in view.found.facts.arguments:
         data = view.found.launch.scalars.get(a.index)

@@ -1,4 +1,4 @@
-"""What the analysis knows of one launch, in words and as plain data: regions, verdicts, sub-kernels."""
+"""The findings of the analysis about one launch, in words and as plain data: regions, verdicts, sub-kernels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LaunchView:
         return launch.sizes[launch.same.get(argument, argument)]
 
     def regions(self) -> list[Footprint]:
-        """What the range reads and writes, by argument; without what it certainly does not touch."""
+        """Return what the range reads and writes, by argument; without what it certainly does not touch."""
         every = [self.region(a.index, kind) for a in self.buffers for kind in ("read", "write")]
         return [region for region in every if region.rectangles]
 
@@ -150,7 +150,7 @@ def _sub_kernel(sub: SubKernel) -> str:
 
 
 def as_dict(view: LaunchView) -> dict[str, Any]:
-    """All of it as JSON's types; offsets, widths and pitches are in bytes."""
+    """Return all of it as JSON's types; offsets, widths and pitches are in bytes."""
     found, launch = view.found, view.found.launch
     names = [a.name for a in found.facts.arguments]
     return {

@@ -26,7 +26,8 @@ from manycl.run.data.coherence import places
 from manycl.run.lowering.steps import Chunks
 
 LOOK_AHEAD = 16
-"""The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn."""
+"""The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn; our
+own choice."""
 Order = Mapping[BufferKey, int]
 """The positions of pieces in an order of transfers."""
 AS_NODES_HAVE_IT: Order = {}

@@ -20,7 +20,7 @@ from manycl.trace import HostEvent, KernelEvent, TransferEvent
 if TYPE_CHECKING:
     from manycl.run.engine.result import Result
 
-MOST = 8  # commands named in an explanation, of all that an instruction waited for
+MOST = 8  # commands named in an explanation, of all that an instruction waited for; our own choice
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from manycl.run.lowering.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 TYPICAL = 4
-"""The number of ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
+"""The number of ranges of a launch on a device that models learn from, where a memory does not hold all of it; our own
+choice."""
 
 
 class Measured(NamedTuple):

@@ -30,9 +30,9 @@ from manycl.plan.tuning import PLANNING
 from manycl.run.lowering.steps import RANGE, Lowered
 
 PARTS = 4
-"""The most parts of a range."""
+"""The most parts of a range; our own choice."""
 SMALLEST = 1 / 8
-"""The smallest part of a range that a part is."""
+"""The smallest part of a range that a part is; our own choice."""
 NONE: Mapping[int, Collection[BufferKey]] = {}
 
 

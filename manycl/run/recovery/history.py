@@ -155,10 +155,10 @@ def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
 
 
 class Stopped(NamedTuple):
-    """What is known of a run's commands when it has stopped. ``ended``: the tokens of commands that have ended without
-    error, for lost devices as far as that is known (None: what was reported); ``begun``: of those that may have begun;
-    ``unsound``: of those whose results do not count; ``lost``: the devices that are lost with what their memories
-    held."""
+    """The commands of a run that has stopped, as far as they are known. ``ended``: the tokens of commands that have
+    ended without error, for lost devices as far as that is known (None: what was reported); ``begun``: of those that
+    may have begun; ``unsound``: of those whose results do not count; ``lost``: the devices that are lost with what
+    their memories held."""
 
     ended: Set[int] | None = None
     begun: Set[int] = frozenset()

@@ -27,7 +27,7 @@ from manycl.run.stealing.worker import TIMES
 from manycl.utilities.kept import ENOUGH
 
 WORK = 5e-3
-"""The least predicted seconds in all of a device's last kernels, of which at least ENOUGH count."""
+"""The least predicted seconds in all of a device's last kernels, of which at least ENOUGH count; our own choice."""
 
 
 class StragglerDetection:

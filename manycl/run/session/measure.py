@@ -41,12 +41,13 @@ __kernel void add(__global float *x, __global const float *y, __global const flo
   x[get_global_id(0)] = y[get_global_id(0)] + z[get_global_id(0)];
 }
 """
-_OPERATIONS = 8  # operations in a round of multiply_add
-_LONG = 0.02  # seconds that a run of multiply_add takes at least
+_OPERATIONS = 8  # operations in a round of multiply_add, by the text above
+_LONG = 0.02  # seconds that a run of multiply_add takes at least; our own choice
 _STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
-_LONG_STREAM = 1 << 28  # bytes of the arrays on other devices
-_SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory
-_BEST_OF, _MEDIAN_OF = 5, 30  # runs of a measurement: for a best one, for a median
+_LONG_STREAM = 1 << 28  # bytes of the arrays on other devices; our own choice
+_SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory; our own choice
+_BEST_OF = 5  # runs of a measurement of which the best one counts; our own choice
+_MEDIAN_OF = 30  # runs of a measurement of which the median counts; our own choice
 
 Values = dict[str, float]
 Starts = Sequence[tuple[Driver, Callable[[], Event]]]

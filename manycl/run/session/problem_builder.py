@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class RunRequest(NamedTuple):
-    """How a graph is to be run: arguments of :meth:`Session.run`, and ``rival`` as of
+    """A request to run a graph: arguments of :meth:`Session.run`, and ``rival`` as of
     :class:`manycl.plan.problem.Problem`. ``gained``: seconds that a plan made ahead shall be able to gain."""
 
     policy: str | Policy | Plan | None
@@ -101,7 +101,7 @@ def problem_of(
             None if repeated else lambda node: min([guesses.launch(node, d) for d in machine.indices], default=0.0),
         ),
         repeated=repeated,
-        looks=models.looks,
+        analysis=models.budget,
         valid_intervals=valid_intervals(directory, graph),
         spills=True,
         away=devices.away,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from manycl.run.executor.lanes import Lanes
 
 UNKNOWN = AHEAD / 64
-"""The seconds that count for a command whose time is unknown."""
+"""The seconds that count for a command whose time is unknown; our own choice."""
 Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
 """A command: its node, or one like it; its own arguments where they may differ from that node's; its event."""
 

@@ -35,8 +35,8 @@ from manycl.run.tiling.time_skewing import (
 from manycl.run.tiling.windows import STEPS, is_window
 
 AT_ONCE = (2, 3)
-"""Tiles that a device's memory may hold at once."""
-_TRIES = 6  # numbers of tiles that are tried
+"""Tiles that a device's memory may hold at once; our own choice."""
+_TRIES = 6  # numbers of tiles that are tried; our own choice
 
 
 class _Chain:

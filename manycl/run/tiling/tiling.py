@@ -25,9 +25,12 @@ from manycl.run.tiling.tile_fusion import find_time_tiles
 from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import intervals, kept_whole, size_of
 
-AT_ONCE, MOST_AT_ONCE = 3, 16
-"""Ranges that a device's memory is to hold: the usual number, and the most where several launches use the same data."""
-COMMANDS = 8  # commands of a range: its transfers in and out, and itself
+AT_ONCE = 3
+"""The usual number of ranges that a device's memory is to hold: one is computed, the next arrives, the one before
+leaves; our own choice."""
+MOST_AT_ONCE = 16
+"""The most ranges that it is to hold, where several launches use the same data; our own choice."""
+COMMANDS = 8  # commands of a range: its transfers in and out, and itself; our own choice
 
 
 class Fitted(NamedTuple):

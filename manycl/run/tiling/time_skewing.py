@@ -32,7 +32,7 @@ from manycl.plan.split import LinearRegion
 from manycl.region import NOTHING, Region
 from manycl.run.tiling.windows import interval_of, is_window, size_of
 
-_DENSE = 1 / 2  # the least part of its interval that a range in a time tile touches
+_DENSE = 1 / 2  # the least part of its interval that a range in a time tile touches; our own choice
 
 
 class TileMember(NamedTuple):

@@ -97,7 +97,7 @@ def _enqueue_read_buffer(
 
 
 def _read_now(queue: CommandQueue, runtime: Runtime, array: Array, offset: int, out: Bytes) -> Event:
-    """Of a read that has ended, and that nothing held back: what most programs wait for."""
+    """Return the event of a read that has ended, and that nothing held back: what most programs wait for."""
     event = NannyEvent(queue, _TYPE.READ_BUFFER, None, None)
     if queue.is_profiling:
         event.queued = perf_counter_ns()
@@ -170,7 +170,7 @@ def enqueue_copy_buffer_p2p_amd(
     byte_count: int | None = None,
     wait_for: WaitFor = None,
 ) -> Event:
-    """All devices are one here."""
+    """Enqueue a copy between devices, which are one here."""
     nbytes = min(buffer_of(m, "").nbytes for m in (src, dst)) if byte_count is None else byte_count
     return _enqueue_copy_buffer(queue, src, dst, nbytes, 0, 0, wait_for)
 
@@ -239,7 +239,7 @@ class RectangleLayout(NamedTuple):
         return self.first + (z - 1) * self.slice + (y - 1) * self.row + x
 
     def of(self, memory: Bytes) -> Bytes:
-        """Its bytes in place."""
+        """Return its bytes in place."""
         x, y, z = self.shape
         return np.lib.stride_tricks.as_strided(memory[self.first :], (z, y, x), (self.slice, self.row, 1))
 
@@ -252,7 +252,8 @@ def _triple(values: Sequence[int], missing: int, what: str, routine: str) -> tup
 
 
 def rectangle(origin: Numbers, region: Numbers, pitches: Numbers | None, nbytes: int, routine: str) -> RectangleLayout:
-    """Of ``nbytes`` of memory. Raises LogicError for one that OpenCL does not have, or that is not inside."""
+    """Return the rectangle of ``nbytes`` of memory. Raises LogicError for one that OpenCL does not have, or that is not
+    inside."""
     return _rectangle(tuple(origin), tuple(region), tuple(pitches or ()), nbytes, routine)
 
 
@@ -369,7 +370,7 @@ def _numbers(to: RectangleLayout, of: RectangleLayout) -> tuple[np.uint64, ...]:
 
 
 def _meet(one: RectangleLayout, one_offset: int, other: RectangleLayout, other_offset: int) -> bool:
-    """Whether two rectangles of one buffer, with rows of one length, have bytes in common."""
+    """Return whether two rectangles of one buffer, with rows of one length, have bytes in common."""
     mine, others = _starts(one) + one_offset, np.sort(_starts(other) + other_offset)
     place = np.searchsorted(others, mine)
     behind = others[np.minimum(place, len(others) - 1)] - mine
@@ -391,8 +392,8 @@ Like = tuple[tuple[int, ...], np.dtype[Any], Any, Any]
 
 
 class MemoryMap:
-    """What keeps a buffer mapped: the base of the array that the program is given. ``like``: that array's shape, type,
-    order and strides; ``is_written``: its memory is to be taken back."""
+    """A mapping, which keeps a buffer mapped: the base of the array that the program is given. ``like``: that array's
+    shape, type, order and strides; ``is_written``: its memory is to be taken back."""
 
     def __init__(
         self, queue: CommandQueue, buffer: Buffer, offset: int, memory: Bytes, like: Like, *, is_written: bool

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.plan import Plan
 from manycl.plan.policies import auto
 from manycl.plan.policy import find
@@ -141,7 +141,7 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it() -> None:
             return super().get(node, default)
 
     p = one(0.0, (0.1, 0.1))
-    p = replace(p, splits=Splits(p.splits), looks=Looks())
+    p = replace(p, splits=Splits(p.splits), analysis=AnalysisBudget())
     turns = 0
     while not looks:  # what it costs must be a quarter of what such graphs were predicted to take together
         plan = planned(p)
@@ -157,12 +157,12 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it() -> None:
     assert set(looks) == {0}
     assert planned(p).is_split  # and again: it is known now
     assert "postponed" not in planned(p).details
-    alone = replace(p, looks=None)  # whatever else the process has planned
+    alone = replace(p, analysis=None)  # whatever else the process has planned
     assert all(planned(alone).details["postponed"] for _ in range(20))
-    long = replace(one(0.0, (0.5, 0.5)), looks=Looks())  # a single run may save more than the analysis takes
+    long = replace(one(0.0, (0.5, 0.5)), analysis=AnalysisBudget())  # a run may save more than the analysis takes
     assert 0.25 > once > PLANNING.looking * 0.5
     assert planned(long).is_split
-    unsure = replace(one(0.4, (0.5, 0.5)), looks=Looks())
+    unsure = replace(one(0.4, (0.5, 0.5)), analysis=AnalysisBudget())
     assert planned(unsure).details["postponed"]
     tiny = replace(p, handover=0.2)  # a kernel of less than two handovers is not looked at
     looks.clear()
