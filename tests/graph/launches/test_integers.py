@@ -115,8 +115,8 @@ def test_the_next_process_reads_what_keeps_and_not_what_is_accessed(
 def test_few_launches_of_a_graph_that_differ_by_a_counter_are_looked_at(
     program: ProgramFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, look = list[Launch](), bounds._check
-    monkeypatch.setattr(bounds, "_check", lambda launch, buffers: looked.append(launch) or look(launch, buffers))
+    looked, look = list[Launch](), bounds.check_launch
+    monkeypatch.setattr(bounds, "check_launch", lambda launch, buffers: looked.append(launch) or look(launch, buffers))
 
     def checked(*counters: int) -> int:
         builder = GraphBuilder()
