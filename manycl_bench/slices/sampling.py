@@ -112,7 +112,18 @@ class Sampler:
         points = None if count is None else total / count
         device = f"{self.about.name} ({self.about.platform.partition(' (')[0]})"
         logarithms = features(form.graph, launch, kind)
-        return Measured(benchmark.name, kind, logarithms, points, device, seconds, total, split.groups, found, self.about.compute_units)
+        return Measured(
+            benchmark.name,
+            kind,
+            logarithms,
+            points,
+            device,
+            seconds,
+            total,
+            split.groups,
+            found,
+            self.about.compute_units,
+        )
 
     def _overhead(self, benchmark: Benchmark, form: Submission, whole: CachedGraph, slices: int) -> tuple[float, float]:
         """Seconds unsliced, and how much longer slices take, as a part: of the shortest of some runs, in turns."""
