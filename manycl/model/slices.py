@@ -2,10 +2,10 @@
 
 There are three ways to find them. Device-Hopping's predictors (P. Metzger et al., TACO 2021, Section 4) use only a
 kernel's features: linear regression on logarithms for CPUs, a random forest for GPUs (of logarithms, too, unlike the
-paper's: targets differ a thousandfold), kept as JSON. A slice costs about as much on many compute units as on one, which
-work on it together: so models are of points per compute unit, unlike the paper's, which are of one machine. Its rule for
-sparse matrices (Section 4.5) keeps a slice in the cache. Ours measures: the first slices, of different sizes, show the
-cost of a slice beside its work.
+paper's: targets differ a thousandfold), kept as JSON. A slice costs about as much on many compute units as on one: so
+models are of points per compute unit, unlike the paper's, which are of one machine. Its rule for sparse matrices
+(Section 4.5) keeps a slice in the cache. Ours measures: the first slices, of different sizes, show the cost of a slice
+beside its work.
 
 Predictors are trained with scikit-learn (Sections 4.1 and 4.3). A target is the smallest slice size at which a kernel
 that never migrates takes only a given part longer; it is found by trying. Models are judged by leaving out one kernel

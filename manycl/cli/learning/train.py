@@ -21,7 +21,7 @@ examples:
   manycl train cpu/slice_samples.json -o slices.json
   manycl train docs/results/slices/*.json -o manycl/model/slices.json     those that come with manycl
 a file of samples is a JSON object with `slice_samples`, a list of
-  {"kernel": name, "kind": "cpu" or "gpu", "logarithms": [of its features], "points": of a slice, "units": of the device}
+  {"kernel": name, "kind": "cpu" or "gpu", "logarithms": [of features], "points": of a slice, "units": compute units}
 as `manycl bench slices` writes it; features are Device-Hopping's (Table 1), 3 for CPUs and 2 for GPUs
 exit status: 0 done, 2 bad input
 """
