@@ -98,7 +98,7 @@ def nearest_neighbor(size: int) -> Case:
     """The distance of every record from one place."""
     random = np.random.default_rng(4)
     places = random.random((size, 2), np.float32) * np.float32(90.0)
-    distances = np.hypot(*(places - np.float32([30.0, 60.0])).T)
+    distances = np.hypot(*(places - np.array([30.0, 60.0], np.float32)).T)
     given = {"places": places, "distances": np.zeros(size, np.float32), "lat": 30.0, "lng": 60.0}
     return Case(given, {"distances": distances}, 1e-5)
 
