@@ -218,8 +218,8 @@ def _simple(problem: Problem, table: Costs) -> Plan:
 def _worth(problem: Problem, makespan: float, is_alike: bool = False) -> float:
     """Return the seconds above which another plan is given up for one that takes ``makespan``: predictions are not
     exact to a handover, nor, of a graph that runs again, to a tenth where the other one is on one device, and this one
-    on several (not ``is_alike``), unless rivals are wanted."""
-    part = PLANNING.gain if problem.repeated and not (is_alike or problem.rival) else 0.0
+    on several (not ``is_alike``), unless rivals are wanted, or a run has begun."""
+    part = PLANNING.gain if problem.repeated and not (is_alike or problem.rival or problem.fixed) else 0.0
     return max(makespan + problem.handover, makespan / (1.0 - part))
 
 
