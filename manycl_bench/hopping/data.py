@@ -20,10 +20,9 @@ ORDER = 32
 """Children of a node of the B+ trees."""
 WIDEST = 1000
 """Numbers in an interval that is looked up, at most."""
-ROOM = 32
-"""Of the host's memory, the part that a benchmark's arrays take at most, as making and checking them takes more."""
-LARGEST = 1 << 30
-"""Points, as those that are twice as many are no ints."""
+ROOM = min(ram_bytes() // 32, 1 << 32)
+"""Bytes of a benchmark's arrays, at most: making and checking them takes several times as much, and places in larger
+ones are no ints."""
 DIGITS = 8
 """Digits of a key whose digest is searched for."""
 
@@ -89,7 +88,7 @@ def _tree(size: int) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
         room[: len(level)] = level
         padded.append(room)
     starts = np.cumsum([0, *map(len, padded[:-1])]).astype(np.int32)
-    values = random.integers(0, LARGEST, len(keys), np.int32)
+    values = random.integers(0, 1 << 30, len(keys), np.int32)
     tree = {"keys": np.concatenate(padded), "starts": starts, "values": values, "levels": len(levels), "n": len(keys)}
     return tree, values, below
 
@@ -172,7 +171,7 @@ SIZES = dict(
 """Points that take two cores some ten milliseconds."""
 BYTES = dict(zip(TABLE_3, (20, 24, 12, 0, 16, 12, 16, 4, 172), strict=True))
 """Of arrays, per point."""
-MOST = {name: min(ram_bytes() // ROOM // each, LARGEST) if each else 10**DIGITS for name, each in BYTES.items()}
+MOST = {name: ROOM // each if each else 10**DIGITS for name, each in BYTES.items()}
 """The largest sizes."""
 POWERS = {"GEMM": 2 / 3}
 """A benchmark's size grows as this power of its time; others' in proportion."""
