@@ -63,7 +63,7 @@ class Parametric:
         self._first: Kept[tuple[Expr, ...], tuple[KnownLaunch, Mapping[int, int]]] = Kept(MOST_LIKE)
 
     def has(self, launch: KnownLaunch) -> bool:
-        """Whether it is a launch."""
+        """Return whether it is a launch."""
         ends = self.launch.parameters
         return self.launch.scalars.items() <= launch.scalars.items() and all(
             ends[a.index][0] <= number(a, launch.scalars[a.index]) <= ends[a.index][1] for a in self._arguments
@@ -176,7 +176,7 @@ def is_certain(summary: KernelSummary, names: Set[str]) -> bool:
 
 
 def _converts(e: Expr, names: Set[str]) -> bool:
-    """Whether numbers that depend on variables come around in an expression."""
+    """Return whether numbers that depend on variables come around in an expression."""
     return (e.op == "wrap" and not names.isdisjoint(e.variables())) or any(_converts(a, names) for a in e.args)
 
 

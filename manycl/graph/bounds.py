@@ -41,7 +41,7 @@ _FINE = "", ""
 
 
 class _Checked:
-    """What has been found out about kinds of launches, and how many of each kernel were looked at."""
+    """The findings about kinds of launches, and how many of each kernel were looked at."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -89,7 +89,7 @@ def check(graph: Graph) -> None:
 
 
 def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
-    """The same for one launch, with its buffers by key."""
+    """Check one launch as :func:`check` does a graph, with its buffers by key."""
     if flags.bounds():
         _check(task, buffers)
 
@@ -162,7 +162,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
 
 
 def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[object]) -> bool:
-    """Whether intervals tell that a launch does not leave its buffers, or that nobody can tell. Takes some ten
+    """Return whether intervals tell that a launch does not leave its buffers, or that nobody can tell. Takes some ten
     microseconds, two if only scalars that decide nothing differ from one before; shared memory is looked at closer."""
     with suppress(Exception):  # it is looked at closer
         found = _checked.enclosure(own)
@@ -184,8 +184,9 @@ def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[obj
 
 
 def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether all launches like one that was checked keep to their buffers whatever these contain: with buffers of so
-    many bytes, by argument, that share no memory, and integers between two, by argument. False where nobody knows."""
+    """Return whether all launches like one that was checked keep to their buffers whatever these contain: with buffers
+    of so many bytes, by argument, that share no memory, and integers between two, by argument. False where nobody
+    knows."""
     with suppress(Exception):
         own = Version(task.program, task.kernel, task.global_size, task.local_size)
         sizes = own.global_size, own.local_size, task.global_offset
@@ -229,7 +230,7 @@ def _look(
 
 
 def _as_known(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> KnownLaunch | None:
-    """What the analysis is asked about; None where the driver's choice of a local size matters."""
+    """Return what the analysis is asked about; None where the driver's choice of a local size matters."""
     if own.local_size is None:
         open_ = replace(task, kernel=own.kernel, global_size=own.global_size, local_size=None)
         local = with_work_groups(open_).local_size
@@ -255,7 +256,7 @@ def _worth(counts: Counter[_Kernel], kernel: _Kernel, few: int) -> bool:
 
 
 def _words(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], found: Sequence[Outside]) -> _Words:
-    """What is said of accesses that leave their memory: of all to the argument of the first."""
+    """Return what is said of accesses that leave their memory: of all to the argument of the first."""
     first = found[0]
     found = [o for o in found if o.argument == first.argument]
     low, high = min(o.low for o in found), max(o.high for o in found)

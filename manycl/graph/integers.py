@@ -14,8 +14,8 @@ _FIRST = 2  # launches that were looked at, from which on it may pay
 
 
 class Integers:
-    """Of launches like one, with buffers of the same sizes; ``nbytes``: those of its arguments (None: no buffer). What
-    it is asked of has been looked at before, or will be."""
+    """The integers of launches like one, with buffers of the same sizes; ``nbytes``: those of its arguments (None: no
+    buffer). What it is asked of has been looked at before, or will be."""
 
     def __init__(self, launch: Launch, nbytes: Sequence[int | None]) -> None:
         self._launch = launch
@@ -41,7 +41,8 @@ class Integers:
         ]
 
     def cover(self, args: Sequence[Argument]) -> bool:
-        """Whether a launch with these arguments is known to keep to its buffers; False where it has to be looked at."""
+        """Return whether a launch with these arguments is known to keep to its buffers; False where it has to be looked
+        at."""
         if self._fixed and any(args[i] != given for i, given in self._fixed):
             return False
         keys = {args[i].key for i in self._sizes}  # type: ignore[union-attr]
@@ -62,7 +63,7 @@ class Integers:
         return False
 
     def _wider(self, part: int) -> list[tuple[int, int]]:
-        """What has been seen, and more above it: as much again, or a part of that."""
+        """Return what has been seen, and more above it: as much again, or a part of that."""
         return [
             (low, min(most, high + (max(high - low, abs(high)) + part) // part)) if high > low else (low, high)
             for (low, high), (_, _, most) in zip(self._seen, self._types, strict=True)

@@ -262,7 +262,7 @@ class ModelEstimates(Estimates):
 
     @property
     def _kinds(self) -> dict[object, LaunchRow]:
-        """The same for each kind of launch, whatever its buffers."""
+        """Predictions of each kind of launch on each device, whatever its buffers."""
         return self._table[1]
 
     @cached_property
@@ -309,7 +309,7 @@ def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
         return Estimate(_GUESSED, _GUESSED / FACTOR_LIMIT, _GUESSED * FACTOR_LIMIT, "a guess"), version
 
 
-_GUESSED = 1e-3  # seconds of a guess
+_GUESSED = 1e-3  # seconds of a launch that nothing can predict; our own choice
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:

@@ -184,7 +184,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-_DEEPEST = 16  # levels of a tree that is read, at most
+_DEEPEST = 16  # levels of a tree that is read, at most; our own choice
 
 
 def _tree(value: Any, features: int, depth: int) -> Tree:
@@ -223,8 +223,8 @@ def measured_cost(taken: Sequence[tuple[int, float]]) -> tuple[float, float] | N
     return max(median([t - slope * n for n, t in taken]), 0.0), 1.0 / slope
 
 
-TREES = 50  # trees of the random forest
-DEPTH = 2  # depth of a tree, at most
+TREES = 50  # trees of the random forest; our own choice
+DEPTH = 2  # depth of a tree, at most; our own choice
 FEATURES: Mapping[str, tuple[str, ...]] = {"cpu": CPU, "gpu": GPU}
 
 

@@ -27,7 +27,7 @@ _main = threading.main_thread().ident
 
 
 def is_failing() -> bool:
-    """Whether the program ends by an exception that nobody caught: nobody waits for what still runs then."""
+    """Return whether the program ends by an exception that nobody caught: nobody waits for what still runs then."""
     return hasattr(sys, "last_value") and not hasattr(sys, "ps1")  # (where Python is used interactively, one is usual)
 
 

@@ -18,7 +18,7 @@ from manycl.model.transfer import SMALL
 from manycl.plan.plan import fitted
 from manycl.plan.policy import find, is_static, names
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.run.simulation.simulate import plan_of, plan_with, simulate
 from manycl.trace import HostEvent, Trace, TransferEvent
 from tests.plan.plan_cases import FACTS, PROGRAM, Table, launch, machine, problem
@@ -153,7 +153,7 @@ def divisible(slow: float, fast: float, nbytes: int, per_byte: float) -> Problem
     p = problem(with_results(builder.build(), [key]), [[slow, fast], [0.0, 0.0]], machine((HOST, 1)))
     estimates = Table([[slow, fast], [0.0, 0.0]], 0.0, per_byte)
     where = tuple(replace(d, launch_overhead=0.0) for d in p.machine.devices)
-    split = {0: Split(0, GROUPS, {key: Slice(nbytes // GROUPS)})}
+    split = {0: Split(0, GROUPS, {key: LinearRegion(nbytes // GROUPS)})}
     return replace(p, estimates=estimates, machine=replace(p.machine, devices=where), splits=split)
 
 

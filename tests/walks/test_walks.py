@@ -17,10 +17,10 @@ import pytest
 
 WALK = Path(__file__).with_name("walk.py")
 BOUNDS = {
-    "one_device": {"first": (2360, 107), "second process": (535, 66), "steady": (66, 16)},
-    "one_of_two": {"second process": (430, 73), "steady": (64, 19)},
-    "divided": {"first": (11800, 195), "steady": (160, 40)},
-    "prepared": {"first": (5520, 173), "run 5": (190, 41), "steady": (80, 30)},
+    "one_device": {"first": (2360, 98), "second process": (535, 66), "steady": (66, 16)},
+    "one_of_two": {"second process": (430, 72), "steady": (64, 19)},
+    "divided": {"first": (11550, 194), "steady": (160, 40)},
+    "prepared": {"first": (5520, 168), "run 5": (183, 39), "steady": (80, 30)},
     "moving": {"run 2": (4000, 60), "steady": (2800, 60)},
     "unmodified": {"steady": (60, 18)},
 }

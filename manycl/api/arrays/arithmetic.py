@@ -19,7 +19,7 @@ from manycl.errors import LaunchError, ResultError
 from manycl.graph.copies import PATTERNS
 from manycl.group_range import GROUP
 
-_DIMENSIONS = 3  # of an NDRange
+_DIMENSIONS = 3  # of an NDRange, at most (clEnqueueNDRangeKernel)
 
 
 class _Scalar(NamedTuple):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN = object()
 """An object that is no argument."""
-_SEVERAL = 8  # checks, after which the analysis is asked which scalars matter
+_SEVERAL = 8  # checks, after which the analysis is asked which scalars matter; our own choice
 _FIXED = (int, float, bytes, np.number, np.bool_)
 """Types of arguments that are the same value while they are the same object; others are converted each time."""
 

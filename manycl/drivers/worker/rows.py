@@ -8,17 +8,17 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from manycl.drivers.driver import Bytes
-from manycl.region import Box
+from manycl.region import Rectangle
 
 
-def copy_rows(target: Bytes, source: Bytes, boxes: Sequence[Box], to: int, of: int) -> None:
-    """Copy boxes of a buffer whose byte b is byte ``b + to`` of one array, and ``b + of`` of the other one."""
-    for box in boxes:
-        np.copyto(_rows(target, box, to), _rows(source, box, of))
+def copy_rows(target: Bytes, source: Bytes, rectangles: Sequence[Rectangle], to: int, of: int) -> None:
+    """Copy rectangles of a buffer whose byte b is byte ``b + to`` of one array, and ``b + of`` of the other one."""
+    for rect in rectangles:
+        np.copyto(_rows(target, rect, to), _rows(source, rect, of))
 
 
-def _rows(data: Bytes, box: Box, shift: int) -> Bytes:
-    start = box.offset + shift
-    if box.rows == 1:
-        return data[start : start + box.width]
-    return as_strided(data[start:], (box.rows, box.width), (box.pitch, 1))
+def _rows(data: Bytes, rect: Rectangle, shift: int) -> Bytes:
+    start = rect.offset + shift
+    if rect.rows == 1:
+        return data[start : start + rect.width]
+    return as_strided(data[start:], (rect.rows, rect.width), (rect.pitch, 1))

@@ -9,7 +9,7 @@ A policy whose planning takes longer is only used as long as its planning fits i
 makespan that was predicted so far, or what dividing kernels may gain of it, so that a small graph does not wait for its
 plan. The time of planning is predicted from the graph's size, never measured, so the same problem gets the same plan
 however busy the machine is. How launches may be split is analysed when this graph may gain more, or when the graphs of
-the session that would gain have been predicted to take long enough to be worth it (:mod:`manycl.plan.looks`).
+the session that would gain have been predicted to take long enough to be worth it (:mod:`manycl.plan.analysis_budget`).
 
 Predictions are not exact to a handover, so no plan is taken for less (nor are whole kernels of a graph that runs again
 put on several devices for less than a tenth); and kernels are divided only if that gains more than the estimates are
@@ -27,8 +27,8 @@ from typing import NamedTuple
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST, Device, DeviceIndex
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.foreseen import foreseen
-from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import COMPARED, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.policies import load
@@ -244,10 +244,10 @@ def _splits(
     worth = [n for n in may if min(table.seconds[n]) + bring.get(n, 0.0) > brief]
     if not worth:
         return {}
-    looks, splits = problem.looks if problem.looks is not None else Looks(), problem.splits
+    analysis, splits = problem.analysis if problem.analysis is not None else AnalysisBudget(), problem.splits
     analysed = splits if isinstance(splits, AnalysedSplits) else None
     asked = [n for n in worth if analysed is None or not analysed.is_known(n)]
-    if not looks.afford(
+    if not analysis.afford(
         [nodes[n] for n in asked],
         PLANNING.looking * makespan,
         budget,

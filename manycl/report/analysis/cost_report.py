@@ -1,4 +1,4 @@
-"""What a kernel costs, in any launch and in a given one: operations by kind, memory traffic, features."""
+"""Costs of a kernel, in any launch and in a given one: operations by kind, memory traffic, features."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Estimates, Wrapped
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
@@ -84,8 +84,8 @@ class _Asking(Wrapped):
 class BackgroundAnalysis:
     """The background analysis and planning of a session, by a thread of its own, which ends with the process."""
 
-    def __init__(self, looks: Looks) -> None:
-        self._looks = looks
+    def __init__(self, budget: AnalysisBudget) -> None:
+        self._budget = budget
         self._worker: Worker | None = None
         self._is_closed = False
 
@@ -179,7 +179,7 @@ class BackgroundAnalysis:
                 split = split_of(launch, sizes)
                 if isinstance(split, Split):
                     _foresee_ranges(launch, sizes, split, build)
-            self._looks.know([launch for launch, _ in launches])
+            self._budget.know([launch for launch, _ in launches])
         finally:
             interest.end()
 

@@ -101,7 +101,7 @@ class GraphCache:
             result = session.run(graph, policy, queues=self.queues, options=self.options)
             self._analyse(result)
             return result
-        keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
+        keys, parts, valid = found.keys, session.directory.valid_regions, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy)
         self._uses(known, found.keys)
@@ -334,14 +334,14 @@ class GraphCache:
     def _analyse(self, result: Result) -> None:
         """Analyse in the background how long launches may be divided that a policy has given to devices at run time:
         later ones may leave their devices then."""
-        problem = result.playback.script.problem if result.playback is not None else None
+        problem = result.playback.command_graph.problem if result.playback is not None else None
         if problem is None or result.seconds < SHORTEST or not isinstance(splits := problem.splits, AnalysedSplits):
             return
         if self._interest.is_done:
             self._interest = Interest()
         if not all(map(splits.is_known, range(len(problem.graph)))):
             session = self._session
-            session.models.looking.begin(self._interest, lambda: problem.graph, session.devices.build)
+            session.models.background.begin(self._interest, lambda: problem.graph, session.devices.build)
 
 
 def _is_static(policy: str) -> bool:

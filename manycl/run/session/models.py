@@ -20,7 +20,7 @@ from manycl.model.history.measured import Measurements, on_machine, together
 from manycl.model.history.store import Store
 from manycl.model.occupancy import LaunchRange
 from manycl.model.work import work_of
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
@@ -51,8 +51,8 @@ class Models:
         # reading thousands of times out costs more than running again
         self.unlearned: deque[MeasuredRun] = deque(maxlen=PLANS)
         """Runs to learn from when something is planned."""
-        self.looks = Looks()
-        self.looking = BackgroundAnalysis(self.looks)
+        self.budget = AnalysisBudget()
+        self.background = BackgroundAnalysis(self.budget)
 
     def on(self, machine: Machine) -> Machine:
         """Return a machine with the rates and links that were measured."""

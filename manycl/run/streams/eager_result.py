@@ -116,9 +116,9 @@ class EagerResult:
             if failed.token and not is_lost:  # commands before it in the queue are complete
                 playback.handle(Done(failed.token - 1, failed.time, failed.run))
             playback.fail(failed)
-            script = playback.script
-            subject = Subject(script.problem, script.lowered, playback.directory.valid)
-            return resumed(subject, playback, executor, script.plan.policy, watch if is_lost else None)
+            command_graph = playback.command_graph
+            subject = Subject(command_graph.problem, command_graph.lowered, playback.directory.valid)
+            return resumed(subject, playback, executor, command_graph.plan.policy, watch if is_lost else None)
 
         try:
             self._rest = self._played(self._data.directory, go_on)
@@ -149,7 +149,7 @@ class EagerResult:
         for key, found in self.found.items():
             directory.forget(key)
             if isinstance(found, tuple):
-                directory.parts[key] = found
+                directory.valid_regions[key] = found
             elif found:
                 directory.valid[key] = found
         return directory
@@ -200,15 +200,15 @@ class EagerResult:
         )
 
     def _result(self, playback: Playback) -> Result:
-        script = playback.script
+        command_graph = playback.command_graph
         return Result(
             self.graph,
             self._devices.machine,
-            script.plan.policy,
+            command_graph.plan.policy,
             self.seconds,
             self.record,
-            plan=script.plan,
-            lowered=script.lowered,
+            plan=command_graph.plan,
+            lowered=command_graph.lowered,
             playback=playback,
             details={} if self.known is None else {MEASURED: self.known},
         )

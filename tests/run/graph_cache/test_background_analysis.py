@@ -18,7 +18,7 @@ import manycl as mc
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan import splitting
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.executor.lanes import Worker
@@ -61,7 +61,7 @@ def batch() -> Any:
 
 
 def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, looks = batch(), Looks()
+    graph, budget = batch(), AnalysisBudget()
     asked: list[str] = []
     built: list[Launch] = []
     split_of = splitting.split_of
@@ -71,7 +71,7 @@ def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -
         return split_of(launch, sizes)
 
     monkeypatch.setattr(background_analysis, "split_of", noted)
-    work, interest = BackgroundAnalysis(looks), Interest()
+    work, interest = BackgroundAnalysis(budget), Interest()
     work.begin(interest, lambda: None, built.append)
     assert not interest.is_asked, "there is no graph yet"
     for _ in range(2):
@@ -79,8 +79,8 @@ def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -
     until(lambda: interest.is_done)
     assert asked == ["add", "sum"]
     assert [launch.name for launch in built] == ["add [0:8]", "sum [0:8]"]
-    assert len(looks.kinds) == 2
-    assert looks.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
+    assert len(budget.kinds) == 2
+    assert budget.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
     work.close()
 
 
@@ -169,7 +169,7 @@ def look():
     finally:
         print("over")
 
-queue.session.models.looking._submit(look)
+queue.session.models.background._submit(look)
 assert begun.wait(60)
 service._current.close = lambda: print("closed", close() or "")
 atexit.register(ending.set)
