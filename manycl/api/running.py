@@ -241,7 +241,8 @@ class RunningQueue:
             enqueued = self.enqueued
             if enqueued.stream is not stream or enqueued.builder.nodes or self._taken or self._failure is not None:
                 return False
-            if stream.is_open and not (stream.has_batch or stream.uploads or stream.is_giving):
+            log = stream.given
+            if log.is_open and len(log) == stream.batch.first and not (stream.uploads or stream.is_giving):
                 return True
             is_joined, is_known, why = stream.is_joined, stream.is_known, stream.why
             try:

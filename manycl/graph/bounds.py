@@ -80,18 +80,19 @@ def check(graph: Graph) -> None:
     """Raise LaunchError for the first launch of a graph that certainly reads or writes outside of its buffers, or needs
     more private memory than any device has. Takes two microseconds for a launch that is like one before, and
     none for one that is the same as one of the graph."""
-    if not flags.bounds():
-        return
     for index, first in enumerate(graph.same):
         task = graph.nodes[index]
         if first == index and isinstance(task, Launch):
-            _check(task, graph.buffers)
+            check_launch(task, graph.buffers)
 
 
 def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
     """Check one launch as :func:`check` does a graph, with its buffers by key."""
-    if flags.bounds():
-        _check(task, buffers)
+    problem, hint = _known(task, buffers, None)
+    for version in task.versions[1:] if not problem else ():  # (functions of Python have no tree)
+        problem, hint = _known(task, buffers, version) if not problem else (problem, hint)
+    if problem and flags.bounds():
+        raise LaunchError(problem, hint=hint)
 
 
 def recall(program: ProgramFacts) -> None:
@@ -105,26 +106,18 @@ def decides(program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None
     return service.deciding(program, kernel.name)
 
 
-def _check(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
-    problem, hint = _known(task, buffers, None)
-    for version in task.versions[1:] if not problem else ():  # (functions of Python have no tree)
-        problem, hint = _known(task, buffers, version) if not problem else (problem, hint)
-    if problem:
-        raise LaunchError(problem, hint=hint)
-
-
 def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version | None) -> _Words:
     own = version or Version(task.program, task.kernel, task.global_size, task.local_size)
     if not own.program.tree:  # facts that were made by hand
         return _FINE
     seen: dict[int, int] = {}
     sizes_of = {a.key: buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
-    arguments = tuple(
+    arguments = tuple([
         (a.size(sizes_of), a.offset, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
         else a if isinstance(a, LocalArg) or (isinstance(a, bytes) and facts.decides)
         else None
         for i, (facts, a) in enumerate(zip(own.kernel.arguments, task.args, strict=True))
-    )  # fmt: skip
+    ])  # fmt: skip
     sizes = own.global_size, own.local_size, task.global_offset
     promised = task.annotations if version is None else version.annotations
     kernel = own.program.tree, own.kernel.name
@@ -132,6 +125,8 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
     found = _checked.words.get(key)
     if found is not None:
         return found
+    if not flags.bounds():  # (read here: it takes a microsecond)
+        return _FINE
     try:
         alike: tuple[object, ...] = key
         inside = _inside.of(own.program.tree)

@@ -116,5 +116,5 @@ def test_the_same_view_gives_the_same_bytes() -> None:
         (Rectangle(4, 8, 16, 3, 64, 2), "[1, 3) x 3 rows every 4 x 2 slices every 16"),
     ],
 )
-def test_rectangles_in_elements(rect: Rectangle, words: str) -> None:
-    assert rectangle_words(rect, 4) == words
+def test_rectangles_in_elements(rectangle: Rectangle, words: str) -> None:
+    assert rectangle_words(rectangle, 4) == words

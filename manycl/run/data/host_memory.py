@@ -105,14 +105,9 @@ class HostMemory:
         self.pins: dict[str, object] = {}
         self.moved: dict[str, int] = {}
 
-    def references(self) -> int:
-        """Return how many references to its bytes there are."""
-        owner = self.data.base
-        return getrefcount(owner)
-
     def views(self) -> int:
         """Return how many views of its bytes there are, but for its own."""
-        return self.references() - _ALONE
+        return getrefcount(self.data.base) - _ALONE
 
 
 class CallersMemory(HostMemory):
@@ -126,7 +121,8 @@ class CallersMemory(HostMemory):
         self.times = 0
 
 
-_ALONE = HostMemory(np.empty(2, np.uint8)[1:]).references()
+_LIKE_ALL = HostMemory(np.empty(2, np.uint8)[1:])
+_ALONE = getrefcount(_LIKE_ALL.data.base)
 """The references to memory that only its own view refers to, as they are counted there."""
 
 

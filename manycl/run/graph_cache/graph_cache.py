@@ -247,9 +247,9 @@ class GraphCache:
 
     def ran_eagerly(self, run: EagerResult, seconds: float, policy: str) -> None:
         """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
-        self._settle()
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
+        self._settle()
         self._is_decided = False
         seconds += self._giving()
         self._note_read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from time import perf_counter
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ from manycl.run.session.problem_builder import problem_of
 from manycl.run.streams.stream_state import Given, Residency
 
 Value = TypeVar("Value")
+_BUFFER = attrgetter("buffer")
 
 
 def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
@@ -49,7 +51,7 @@ class EagerResult:
         self._devices, self._data = stream.devices, stream.data
         self.batch = batch
         self._after = after
-        self._buffers = {key: array.buffer for key, array in stream.arrays.items()}
+        self._buffers = dict(zip(stream.arrays, map(_BUFFER, stream.arrays.values()), strict=True))
         self._whole = stream.record
         self._moved = (0, 0)  # the range of its transfers in the stream
         self.given: Sequence[Given] = stream.given[batch.first :] if batch.first else stream.given
