@@ -42,7 +42,8 @@ def _read(body: str, needed: int) -> bool:
     return sum(high - low for low, high in rectangles) <= 4 * needed
 
 
-@item("libsplit_a", "6 of 6 scatters divided in unmodified programs, none wrong", "4.2: whole arrays, merged by diff")
+@item("libsplit_a", "6 of 6 scatters divided in unmodified programs that promise it (MANYCL_APART=1), none wrong",
+      "4.2: by default: whole arrays, merged by diff")  # fmt: skip
 def scatters() -> Found:
     promised, proved = elsewhere("scatters", MANYCL_APART="1"), elsewhere("scatters", MANYCL_APART="0")
     figure = {"by_default": len(proved["divided"]), "promised": len(promised["divided"])}

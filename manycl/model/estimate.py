@@ -174,7 +174,7 @@ class ModelEstimates(Estimates):
                 return None
             buffers = self._graph.buffers
             sizes = tuple([(a.key, buffers[a.key].nbytes) for a in task.args if isinstance(a, BufferArg)])
-            return first_slice(task, version, self._machine.devices[device].kind, sizes)
+            return first_slice(task, version, self._machine.devices[device], sizes)
         except Exception as error:
             told(error, f"looking for the features of kernel {task.kernel.name}")
             return None
@@ -328,13 +328,13 @@ def launch_kind(launch: Launch) -> tuple[object, ...]:
 
 @lru_cache(MANY)
 def first_slice(
-    launch: Launch, version: int | None, kind: str, sizes: tuple[tuple[BufferKey, int], ...]
+    launch: Launch, version: int | None, device: Device, sizes: tuple[tuple[BufferKey, int], ...]
 ) -> float | None:
-    """Return the work-items of a slice of a version of a launch (None: it has none), on a kind of device, by the
+    """Return the work-items of a slice of a version of a launch (None: it has none), on a device, by the
     predictors that come with manycl. None where they know nothing of such devices, or the analysis finds no features.
     ``sizes``: the bytes of the launch's buffers."""
     chosen = launch if version is None else launch.versions[version]
-    if kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
+    if device.kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
         return None
     facts = facts_of(launch, chosen, dict(sizes))
-    return None if facts is None else shipped().points(facts.features, kind)
+    return None if facts is None else shipped().points(facts.features, device.kind, device.compute_units)

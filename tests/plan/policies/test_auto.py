@@ -255,3 +255,16 @@ def test_a_rival_is_the_other_way() -> None:
         p = replace(one(0.6, (1.0, seconds)), repeated=1)
         assert planned(p, budget=10).is_split
         assert planned(replace(p, rival=True), budget=10).is_split is not is_near
+
+
+@pytest.mark.parametrize(("beside", "is_worth_it"), [(0.05, False), (0.2, True)])
+def test_whole_kernels_of_a_graph_that_runs_again_are_spread_for_a_tenth(beside: float, is_worth_it: bool) -> None:
+    """A chain of one second's kernels beside one of short ones, which a second device takes off the first: 1/21 or 1/6
+    of the time. That is taken of a graph that runs once, whose plans nobody measures, and tried as a rival."""
+    graph = chains(2, 3)
+    rows = [[1.0, 9.0] if n % 2 == 0 else [beside, 2 * beside] for n in range(len(graph))]
+    once = problem(graph, rows)
+    again = replace(once, repeated=1)
+    used = [len({a.device for a in planned(p, budget=10).assignments}) for p in (once, again)]
+    assert used == [2, 2 if is_worth_it else 1]
+    assert planned(replace(again, rival=True), budget=10).makespan == pytest.approx(3.0)
