@@ -121,11 +121,12 @@ def test_every_policys_makespan_has_the_way_home(name: str, case: Case) -> None:
 @settings(max_examples=15, deadline=None)
 @given(case=cases(3))
 def test_searching_policies_find_the_least(case: Case) -> None:
-    found = [simulate(replace(case.problem, options=OPTIONS["portfolio"]), "portfolio").makespan]
+    """``portfolio`` of what list scheduling in any order can reach, which is at least what ``heft`` does."""
+    found = simulate(replace(case.problem, options=OPTIONS["portfolio"]), "portfolio").makespan
+    assert found <= simulate(case.problem, "heft").makespan * (1 + 1e-9)
     pytest.importorskip("ortools")
-    found.append(simulate(replace(case.problem, options=OPTIONS["optimal"]), "optimal").makespan)
-    assert found[1] == pytest.approx(case.best(), rel=1e-4)
-    assert found[0] <= case.best() * 1.5
+    found = simulate(replace(case.problem, options=OPTIONS["optimal"]), "optimal").makespan
+    assert found == pytest.approx(case.best(), rel=1e-4)
 
 
 # these take the first free device, or the one that is meant; or count mean times, as their papers have it
