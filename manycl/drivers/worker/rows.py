@@ -14,10 +14,12 @@ from manycl.region import Box
 def copy_rows(target: Bytes, source: Bytes, boxes: Sequence[Box], to: int, of: int) -> None:
     """Copy boxes of a buffer whose byte b is byte ``b + to`` of one array, and ``b + of`` of the other one."""
     for box in boxes:
-        np.copyto(_rows(target, box, to), _rows(source, box, of))
+        np.copyto(rows_of(target, box, to), rows_of(source, box, of))
 
 
-def _rows(data: Bytes, box: Box, shift: int) -> Bytes:
+def rows_of(data: Bytes, box: Box, shift: int) -> Bytes:
+    """Return the rows of a box of a buffer whose byte b is byte ``b + shift`` of ``data``: a view; of one row, all of
+    it."""
     start = box.offset + shift
     if box.rows == 1:
         return data[start : start + box.width]
