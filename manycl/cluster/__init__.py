@@ -1,0 +1,1 @@
+"""Clusters: the workers of a Dask cluster as devices, each of which is a node that computes with its own devices."""
