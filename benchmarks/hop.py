@@ -35,7 +35,7 @@ from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.lowering.steps import Lowered, Step
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance, Slowdown
@@ -128,7 +128,7 @@ def run(case: Case, overheads: tuple[float, float], moves: bool, ends_early: boo
     )
     slow, fast = case.rates
     believed = Speeds((slow, fast * case.wrong), overheads)
-    split = Split(0, GROUPS, slices={key: Slice(BYTES)})
+    split = Split(0, GROUPS, regions={key: LinearRegion(BYTES)})
     problem = Problem(builder.build(), where, believed, (1, 1), splits={0: split})
     cut = round(GROUPS * slow / (slow + fast * case.wrong))
     shares = [

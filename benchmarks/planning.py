@@ -30,7 +30,7 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.run.simulation.simulate import simulate
 
 POLICIES = ("mkmd_coarse", "mkmd", "balance")
@@ -73,7 +73,7 @@ def random_problem(kernels: int, seed: int = 1, *, split: bool = True) -> Proble
         reads = tuple(dict.fromkeys((a, b)))
         args = tuple(BufferArg(k) for k in (*reads, c))
         builder.add(Launch(f"k{i}", program, facts, (16 * GROUPS,), (16,), args, reads, (c,)))
-        splits[i] = Split(0, GROUPS, {a: Slice(ROW), c: Slice(ROW)} if a != b else {c: Slice(ROW)})
+        splits[i] = Split(0, GROUPS, {a: LinearRegion(ROW), c: LinearRegion(ROW)} if a != b else {c: LinearRegion(ROW)})
         work.append(chance.uniform(1.0, 10.0))
         layer.append(c)
         if len(layer) == WIDTH:

@@ -14,6 +14,7 @@ import importlib
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from manycl.utilities.shown import Show, shown_by
 from manycl.version import __version__
 
 # where each public name lives; imported when first used, so that `import manycl` stays fast
@@ -123,3 +124,12 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _show() -> Show:
+    from manycl.report.notebook import html
+
+    return html
+
+
+shown_by(_show)

@@ -10,7 +10,7 @@ Raised = TypeVar("Raised", bound=BaseException)
 
 
 def a(noun: str) -> str:
-    """With its article."""
+    """Return a word with its article."""
     return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
@@ -27,8 +27,9 @@ class ManyclError(Exception):
 
 
 def anew(error: Raised) -> Raised:
-    """The same error as if nobody had raised it: for who keeps one, and for who raises one that is kept. Each time that
-    an exception is raised it is given the frames that it leaves, and with them the arrays of who has called."""
+    """Return the same error as if nobody had raised it: for who keeps one, and for who raises one that is kept. Each
+    time that an exception is raised it is given the frames that it leaves, and with them the arrays of who has
+    called."""
     found = type(error).__new__(type(error), *error.args)
     found.__dict__.update(error.__dict__)
     return found

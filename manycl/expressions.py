@@ -191,7 +191,7 @@ def evaluate(value: str | Number, scope: Mapping[str, Number], *, pyschedcl: boo
 
 
 def evaluate_integer(value: str | Number, scope: Mapping[str, Number], *, pyschedcl: bool = False) -> int:
-    """As :func:`evaluate`, for what must be an integer; a float that is whole counts as one."""
+    """Return :func:`evaluate` of what must be an integer; a float that is whole counts as one."""
     result = evaluate(value, scope, pyschedcl=pyschedcl)
     if isinstance(result, float):
         if not result.is_integer():

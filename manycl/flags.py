@@ -102,7 +102,7 @@ def check_all_bounds() -> None:
 
 
 def strict() -> bool:
-    """Whether MANYCL_DETERMINISTIC is set to 1."""
+    """Return whether MANYCL_DETERMINISTIC is set to 1."""
     return deterministic() and "MANYCL_DETERMINISTIC" in os.environ
 
 

@@ -26,7 +26,7 @@ class GroupRange(NamedTuple):
 
 
 class RangeParts(NamedTuple):
-    """How a launch falls into parts along a dimension: at how many of its work-items each of them ends."""
+    """The parts of a launch along a dimension: at how many of its work-items each of them ends."""
 
     dimension: int
     ends: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a machine is: devices, the memories they compute in, and the links between memories. Values only: the same shape
+"""Machines: devices, the memories they compute in, and the links between memories. Values only: the same shape
 describes the machine that is here (``drivers.choice`` fills it in) and one that is only described in a file
 (``machine_file``). Units: bytes, seconds, hertz, bytes per second, operations per second."""
 
@@ -68,7 +68,7 @@ class Device:
     event_domain: str = ""  # devices of one domain wait for each other's commands without the host; "": it does not
 
     def holds(self, sizes: Sequence[int]) -> bool:
-        """Whether there is room for buffers of these sizes (bytes) at once."""
+        """Return whether there is room for buffers of these sizes (bytes) at once."""
         return sum(sizes) <= self.global_memory and max(sizes, default=0) <= self.max_allocation
 
     def above_idle(self, kernel: str) -> float:
@@ -213,7 +213,7 @@ class Machine:
 
     @property
     def is_spread(self) -> bool:
-        """Whether there are several devices, not all in one memory: then where results come from can be chosen."""
+        """True if there are several devices, not all in one memory: then where results come from can be chosen."""
         return len(self.devices) > 1 < self.memories
 
     def memory_name(self, memory: int, user: DeviceIndex | None = None) -> str:

@@ -74,7 +74,7 @@ def load_machine(path: str | Path) -> Machine:
 
 
 def parse_machine(text: str, path: str = "machine") -> Machine:
-    """As :func:`load_machine`, from text. Memories are numbered in the order of the devices."""
+    """Return the machine of a text, as :func:`load_machine`. Memories are numbered in the order of the devices."""
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, so is a number of 5,000 digits
@@ -114,7 +114,7 @@ class _MachineReader:
         return Machine(tuple(devices), tuple(links), name, self.notes, bandwidth, hosts)
 
     def host(self, table: dict[str, Any]) -> float:
-        """What the host's memory carries; without a limit where a file does not say."""
+        """Return what the host's memory carries; without a limit where a file does not say."""
         if "host" not in table:
             return math.inf
         found = table["host"]
@@ -203,7 +203,7 @@ class _MachineReader:
                     raise self.error("link", f"{name} has a memory of its own: {names[a]} to {names[b]} is missing")
 
     def check_host(self, bandwidth: float, devices: list[Device], links: list[Link]) -> None:
-        """Nothing alone draws more of the host's memory than it carries."""
+        """Check that nothing alone draws more of the host's memory than it carries."""
         for device in devices:
             if device.memory == HOST and device.bandwidth > bandwidth:
                 raise self.error(f"device {device.name}.bandwidth", "is more than the host's memory carries")
@@ -301,7 +301,7 @@ class _MachineReader:
 
 
 def _owners(memories: Mapping[str, int]) -> dict[int, str]:
-    """What each memory is called: host, or the first device in it."""
+    """Return what each memory is called: host, or the first device in it."""
     out: dict[int, str] = {}
     for name, memory in memories.items():
         out.setdefault(memory, name)

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[np.int64]]
 _BITS = 62  # that are used of a word
 
 
-class Box(NamedTuple):
+class Rectangle(NamedTuple):
     """``rows`` runs of ``width`` bytes, ``pitch`` bytes from start to start; ``slices`` of these, ``slice_pitch``
     apart. The first byte is at ``offset``. An interval has one row and one slice."""
 
@@ -43,9 +43,9 @@ class Box(NamedTuple):
         """One behind the last byte."""
         return self.offset + (self.slices - 1) * self.slice_pitch + (self.rows - 1) * self.pitch + self.width
 
-    def scaled(self, unit: int) -> Box:
+    def scaled(self, unit: int) -> Rectangle:
         offset, width, pitch, rows, slice_pitch, slices = self
-        return Box(offset * unit, width * unit, pitch * unit, rows, slice_pitch * unit, slices)
+        return Rectangle(offset * unit, width * unit, pitch * unit, rows, slice_pitch * unit, slices)
 
     def starts(self) -> Array:
         """Offsets of all rows, in bytes."""
@@ -67,11 +67,11 @@ class Region:
     """A set of bytes. ``ends``: where it begins and where it ends, in turns, each greater than the one before: it is
     [ends[0], ends[1]), [ends[2], ends[3]) and so on. Regions of the same bytes are equal. Never changed."""
 
-    __slots__ = ("_boxes", "_name", "ends")
+    __slots__ = ("_name", "_rectangles", "ends")
 
     def __init__(self, ends: Array) -> None:
         self.ends = ends
-        self._boxes: tuple[Box, ...] | None = None
+        self._rectangles: tuple[Rectangle, ...] | None = None
         self._name: bytes | None = None
 
     # how regions are made
@@ -83,7 +83,7 @@ class Region:
 
     @classmethod
     def of(cls, low: Array, high: Array) -> Region:
-        """All bytes of the intervals [low, high), which may overlap, or be empty."""
+        """Return all bytes of the intervals [low, high), which may overlap, or be empty."""
         full = high > low
         if not full.all():
             low, high = low[full], high[full]
@@ -100,20 +100,20 @@ class Region:
         return cls(ends.reshape(-1))
 
     @classmethod
-    def of_boxes(cls, boxes: Sequence[Box]) -> Region:
-        """The bytes of boxes, which may overlap."""
-        if len(boxes) == 1 and boxes[0].rows == boxes[0].slices == 1:
-            return cls.span(boxes[0].offset, boxes[0].offset + boxes[0].width)
-        if not boxes:
+    def of_rectangles(cls, rectangles: Sequence[Rectangle]) -> Region:
+        """The bytes of rectangles, which may overlap."""
+        if len(rectangles) == 1 and rectangles[0].rows == rectangles[0].slices == 1:
+            return cls.span(rectangles[0].offset, rectangles[0].offset + rectangles[0].width)
+        if not rectangles:
             return NOTHING
-        starts = [box.starts() for box in boxes]
-        ends = [start + box.width for start, box in zip(starts, boxes, strict=True)]
+        starts = [rect.starts() for rect in rectangles]
+        ends = [start + rect.width for start, rect in zip(starts, rectangles, strict=True)]
         return cls.of(np.concatenate(starts), np.concatenate(ends))
 
     # what it is
 
     def __bool__(self) -> bool:
-        """Whether there is a byte in it."""
+        """Return whether there is a byte in it."""
         return len(self.ends) > 0
 
     @property
@@ -149,7 +149,7 @@ class Region:
 
     @property
     def name(self) -> bytes:
-        """The same for the same bytes, and for no others."""
+        """A name that is the same for the same bytes, and for no others."""
         if self._name is None:
             self._name = self.ends.tobytes()
         return self._name
@@ -169,45 +169,45 @@ class Region:
         return Region, (self.ends,)
 
     def has(self, places: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each of some bytes is in it."""
+        """Return whether each of some bytes is in it."""
         return (np.searchsorted(self.ends, places, side="right") & 1).astype(np.bool_)
 
     @property
-    def boxes(self) -> tuple[Box, ...]:
-        """It as boxes, as few as following intervals of one width at one distance make."""
-        if self._boxes is None:
-            self._boxes = self.at_most(len(self.ends)) or ()
-        return self._boxes
+    def rectangles(self) -> tuple[Rectangle, ...]:
+        """It as rectangles, as few as following intervals of one width at one distance make."""
+        if self._rectangles is None:
+            self._rectangles = self.at_most(len(self.ends)) or ()
+        return self._rectangles
 
-    def at_most(self, count: int) -> tuple[Box, ...] | None:
-        """As :attr:`boxes`; None where they are more than ``count``."""
+    def at_most(self, count: int) -> tuple[Rectangle, ...] | None:
+        """Return :attr:`rectangles`; None where they are more than ``count``."""
         low, width = self.low, self.high - self.low
         if len(low) < 2:
-            return tuple(Box(a, b - a) for a, b in self.intervals)
+            return tuple(Rectangle(a, b - a) for a, b in self.intervals)
         pitch = np.diff(low)
         # interval i + 1 is as wide as i, and as far from it as i from i - 1
         other_width = width[1:] != width[:-1]
         breaks = np.flatnonzero(other_width | np.concatenate([[False], pitch[1:] != pitch[:-1]]))
-        if len(breaks) > 2 * count + 2:  # at most every second is none between boxes
+        if len(breaks) > 2 * count + 2:  # at most every second is none between rectangles
             return None
-        found: list[Box] = []
+        found: list[Rectangle] = []
         start = 0
         for stop, sure in [*zip((breaks + 1).tolist(), other_width[breaks].tolist(), strict=True), (len(low), True)]:
             if stop == start + 1 and not sure:
-                continue  # interval ``start`` is the box's first: there is no distance yet
+                continue  # interval ``start`` is the rectangle's first: there is no distance yet
             rows = stop - start
-            found.append(Box(int(low[start]), int(width[start]), int(pitch[start]) if rows > 1 else 0, rows))
+            found.append(Rectangle(int(low[start]), int(width[start]), int(pitch[start]) if rows > 1 else 0, rows))
             start = stop
         return tuple(found) if len(found) <= count else None
 
     # algebra
 
     def moved(self, by: int) -> Region:
-        """All of it so many bytes further on."""
+        """Return all of it, so many bytes further on."""
         return Region(self.ends + by)
 
     def meets(self, other: Region) -> bool:
-        """Whether they have a byte in common."""
+        """Return whether they have a byte in common."""
         mine, theirs = self.ends, other.ends
         if not len(mine) or not len(theirs) or mine[0] >= theirs[-1] or theirs[0] >= mine[-1]:
             return False
@@ -243,14 +243,15 @@ NOTHING = Region(np.zeros(0, np.int64))
 
 
 def bytes_of(regions: Sequence[Region]) -> list[int]:
-    """How many bytes each of some regions has, one or more of which none is empty: of a hundred in the time of two."""
+    """Return how many bytes each of some regions has, one or more of which none is empty: of a hundred in the time of
+    two."""
     ends = np.concatenate([r.ends for r in regions])
     first = accumulate((len(r.ends) // 2 for r in regions[:-1]), initial=0)
     return np.add.reduceat(ends[1::2] - ends[::2], list(first)).tolist()  # type: ignore[no-any-return]
 
 
 def union(regions: Iterable[Region]) -> Region:
-    """All bytes of some regions."""
+    """Return all bytes of some regions."""
     found = [r for r in regions if len(r.ends)]
     if len(found) < 2:
         return found[0] if found else NOTHING

@@ -1,6 +1,6 @@
-"""What happened, or what is planned to happen: typed events on lanes, written as JSON lines. A run's trace and a plan
-have this one shape, so the same Gantt chart, summary and comparison serve both. Times are seconds since the start of
-the run."""
+"""Traces: what happened, or what is planned to happen, as typed events on lanes, written as JSON lines. A run's trace
+and a plan have this one shape, so the same Gantt chart, summary and comparison serve both. Times are seconds since the
+start of the run."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _TYPES: dict[str, type[Any]] = {
 
 
 def later(event: Event, seconds: float, nodes: int) -> Event:
-    """The same as a part of a longer trace: so much later, in a graph that so many nodes come before."""
+    """Return the event as a part of a longer trace: so much later, in a graph that so many nodes come before."""
     if isinstance(event, TransferEvent):
         return replace(event, start=event.start + seconds, end=event.end + seconds)
     if isinstance(event, DecisionEvent):
@@ -166,11 +166,11 @@ class Trace:
         return (e for e in self.events if isinstance(e, KernelEvent))
 
     def transfers(self) -> Iterator[TransferEvent]:
-        """Those between two memories."""
+        """Return the transfers between two memories."""
         return (e for e in self.events if isinstance(e, TransferEvent) and e.source != e.target)
 
     def copies(self) -> Iterator[TransferEvent]:
-        """Those within a device's memory."""
+        """Return the transfers within a device's memory."""
         return (e for e in self.events if isinstance(e, TransferEvent) and e.source == e.target)
 
     def lines(self) -> Iterator[str]:

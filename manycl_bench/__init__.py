@@ -1,1 +1,3 @@
-"""Experiments of the five papers, run on the devices that are here or on described machines."""
+"""Experiments of the five papers, run on the devices that are here or on described machines.
+
+May import cli and the stages before."""

@@ -1,9 +1,11 @@
-"""Numbers that were chosen: how many there are in what plans, predicts and runs, and that each says what it is."""
+"""Numbers that were chosen: how many there are in what plans, predicts and runs, and that each says what it is, and
+where it comes from."""
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
@@ -81,6 +83,24 @@ def test_numbers_are_few() -> None:
 
 def test_numbers_say_what_they_are() -> None:
     assert not [where for where, constant in constants().items() if not constant.said]
+
+
+SOURCE = re.compile(
+    r"choice|measured|simulated|benchmarks/|docs/|manycl bench|Section|Guide|clEnqueue|\d (?:us|ms|s|GB|%)\b"
+)
+"""Words of a source: somebody's choice, a measurement, a benchmark, a page, a paper or a manual."""
+NOT_CHOSEN = re.compile(
+    r"[Tt]he mark of|[Vv]ersion of|index of|number of the thread|stands? for|references to|finite|by the text"
+)
+"""Words of numbers that any other one could stand for, or that follow from something else."""
+
+
+def test_numbers_say_where_they_come_from() -> None:
+    """Or their table says so for all of them: in ``plan/tuning.py``, where each stage names what measures it."""
+    tables = ast.get_docstring(ast.parse((ROOT / "manycl/plan/tuning.py").read_text(encoding="utf-8"))) or ""
+    assert "our own, where no paper is named" in " ".join(tables.split())
+    told = {where: f"{constant.said} " for where, constant in constants().items() if "plan/tuning.py:" not in where}
+    assert [where for where, said in told.items() if not SOURCE.search(said) and not NOT_CHOSEN.search(said)] == []
 
 
 def test_numbers_are_found_however_they_are_written() -> None:

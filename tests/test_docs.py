@@ -94,6 +94,17 @@ def test_the_design_is_read_in_five_minutes_and_its_decisions_have_their_pages()
     assert linked == {f"decisions/{p.name}" for p in (ROOT / "docs" / "decisions").iterdir()}
 
 
+def test_docstrings_begin_with_what_things_are_or_do() -> None:
+    """And not with a word of a sentence that has lost its noun."""
+    lost = re.compile(r"(What|Who|Whose|Of|As|How|Which|Where|When|Whether|Until|Once|Nothing|Nobody|The same)\b")
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for path in (ROOT / "manycl").rglob("*.py"):
+        said = [ast.get_docstring(n) for n in ast.walk(ast.parse(path.read_bytes())) if isinstance(n, kinds)]
+        found += [(path.relative_to(ROOT).as_posix(), words) for words in said if words and lost.match(words)]
+    assert found == []
+
+
 def test_folders_and_files_fit_on_a_page() -> None:
     """Those of the product, and of tests, benchmarks and scripts."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

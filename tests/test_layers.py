@@ -89,11 +89,15 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def imported() -> dict[str, set[str]]:
-    """By module, the modules that it imports anywhere: at once, late inside of functions, and for types alone."""
+    """By module, the modules that it imports anywhere: at once, late inside of functions, by a name that is written
+    there, and for types alone."""
     known = {name_of(path): path for path in modules()}
     found: dict[str, set[str]] = {}
     for name, path in known.items():
         names = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+        calls = [node for node in nodes(path) if isinstance(node, ast.Call) and len(node.args) == 1]
+        calls = [call for call in calls if ast.unparse(call.func).endswith("import_module")]
+        names |= {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
         for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
@@ -131,6 +135,40 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 def test_circles_of_imports_are_small() -> None:
     """Modules that import each other can only be understood together: at most three."""
     assert [sorted(circle) for circle in circles(imported()) if len(circle) > 3] == []
+
+
+@cache
+def folder_imports() -> dict[str, set[str]]:
+    """By folder of modules, the other folders that its modules import from."""
+    of = {name_of(path): name_of(path.with_name("__init__.py")) for path in modules()}
+    found: dict[str, set[str]] = {}
+    for name, others in imported().items():
+        found.setdefault(of[name], set()).update(of[other] for other in others)
+    return {folder: others - {folder} for folder, others in found.items()}
+
+
+def may_import(folder: str) -> str | None:
+    """What the docstring of a folder says about imports: of a stage by the order of stages, of a folder in a stage by
+    what is imported of the stage; of others nothing."""
+    own = stage(folder)
+    if folder == own:
+        places = [i for i, line in enumerate(CONTRACT) if own in line.split(" | ")]
+        below = [name.removeprefix("manycl.") for place in places for name in CONTRACT[place + 1].split(" | ")]
+        return f"May import {', '.join(below)} and the stages before." if places else None
+    names = [other.removeprefix(f"{own}.") for other in sorted(folder_imports()[folder]) if stage(other) == own]
+    names = ["its modules" if name == own else name for name in names]
+    return f"May import, of {own.removeprefix('manycl.')}: {', '.join(names) or 'nothing'}."
+
+
+def test_folders_say_what_they_may_import() -> None:
+    """A folder that imports from one more says so, and one that does not any more says so, too."""
+    wrong = {}
+    for init in modules():
+        if init.name == "__init__.py" and (said := may_import(name_of(init))) is not None:
+            last = (ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "").rpartition("\n\n")[2]
+            if " ".join(last.split()) != said:
+                wrong[name_of(init)] = said
+    assert wrong == {}
 
 
 def test_what_decides_reads_no_clock() -> None:
@@ -194,3 +232,33 @@ def test_runs_begin_in_few_places() -> None:
         (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## Ways to run")[2].partition("\n## ")[0]
     )
     assert sum(line.startswith("| ") for line in table.splitlines()) - 1 == 6
+
+
+GIVE = {
+    "manycl.api.dispatch.copy_cache": "a copy like one before, by the function that the executor has made for it",
+    "manycl.run.data.red_zones": "what lies around buffers, between commands",
+    "manycl.run.executor.command_buffer": "recorded calls",
+    "manycl.run.executor.executor": "kernels",
+    "manycl.run.executor.lanes": "a probe whether a device works",
+    "manycl.run.executor.sequences": "kernels of a sequence",
+    "manycl.run.executor.transfers": "transfers, copies and fills",
+    "manycl.run.recovery.undo_log": "copies of what a kernel overwrites",
+    "manycl.run.session.measure": "what is measured, between runs",
+    "manycl.run.streams.host_access": "the host's reads and writes within an eager stream",
+    "manycl.run.streams.stream_state": "transfers of an eager stream",
+}
+"""The modules that give devices commands, and which; compiled code does for launches like one before."""
+
+
+def test_few_modules_give_commands_to_devices() -> None:
+    names = {"copy", "download", "fill", "launch", "launch_in_parts", "play", "read", "write", "_enqueue"}
+    found = set()
+    for path in modules():
+        if not name_of(path).startswith(("manycl.run.", "manycl.api.dispatch.")):
+            continue
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
+                whose = ast.unparse(node.func.value)
+                if whose.endswith(("driver", "lanes", "shortening", "recorder")) or node.func.attr == "_enqueue":
+                    found.add(name_of(path))
+    assert found == GIVE.keys()

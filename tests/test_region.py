@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.region import NOTHING, Box, Region, common, partition, union
+from manycl.region import NOTHING, Rectangle, Region, common, partition, union
 
 N = 64
 
-boxes = st.builds(
-    Box,
+rectangles = st.builds(
+    Rectangle,
     st.integers(0, 20),
     st.integers(0, 6),
     st.integers(6, 9),
@@ -37,12 +37,12 @@ def mask(given: Region, size: int = N) -> Any:
     return found
 
 
-def of_box(box: Box, size: int = 2 * N) -> Any:
+def of_rectangle(rect: Rectangle, size: int = 2 * N) -> Any:
     found = np.zeros(size, bool)
-    for s in range(box.slices):
-        for r in range(box.rows):
-            start = box.offset + s * box.slice_pitch + r * box.pitch
-            found[start : start + box.width] = True
+    for s in range(rect.slices):
+        for r in range(rect.rows):
+            start = rect.offset + s * rect.slice_pitch + r * rect.pitch
+            found[start : start + rect.width] = True
     return found
 
 
@@ -75,21 +75,23 @@ def test_a_region_of_intervals_is_their_bytes_in_whatever_order(ends: list[tuple
     assert (mask(Region.of(low, high)) == wanted).all()
 
 
-@given(st.lists(boxes, max_size=3))
-def test_a_region_of_boxes_is_the_bytes_of_their_rows(of: list[Box]) -> None:
-    assert (mask(Region.of_boxes(of), 2 * N) == np.any([np.zeros(2 * N, bool), *map(of_box, of)], axis=0)).all()
+@given(st.lists(rectangles, max_size=3))
+def test_a_region_of_rectangles_is_the_bytes_of_their_rows(of: list[Rectangle]) -> None:
+    assert (
+        mask(Region.of_rectangles(of), 2 * N) == np.any([np.zeros(2 * N, bool), *map(of_rectangle, of)], axis=0)
+    ).all()
 
 
-@given(boxes)
-def test_what_a_box_says_of_itself(box: Box) -> None:
-    wanted = of_box(box)
-    assert box.kind == ("interval", "rectangle")[box.rows > 1] if box.slices == 1 else box.kind == "slices"
-    if box.width:
-        assert box.end == np.flatnonzero(wanted)[-1] + 1
-        assert box.offset == np.flatnonzero(wanted)[0]
-    assert len(box.starts()) == box.rows * box.slices
-    assert box.nbytes == len(box.starts()) * box.width
-    assert (of_box(box.scaled(2), 4 * N) == np.repeat(wanted, 2)).all()
+@given(rectangles)
+def test_what_a_rectangle_says_of_itself(rect: Rectangle) -> None:
+    wanted = of_rectangle(rect)
+    assert rect.kind == ("interval", "rectangle")[rect.rows > 1] if rect.slices == 1 else rect.kind == "slices"
+    if rect.width:
+        assert rect.end == np.flatnonzero(wanted)[-1] + 1
+        assert rect.offset == np.flatnonzero(wanted)[0]
+    assert len(rect.starts()) == rect.rows * rect.slices
+    assert rect.nbytes == len(rect.starts()) * rect.width
+    assert (of_rectangle(rect.scaled(2), 4 * N) == np.repeat(wanted, 2)).all()
 
 
 @given(regions())
@@ -134,17 +136,19 @@ def test_what_is_in_one_and_in_two_of_some_regions(some: list[Region]) -> None:
 
 
 @given(regions(), st.integers(1, 8))
-def test_boxes_are_the_same_bytes_and_a_single_row_has_no_pitch(region: Region, most: int) -> None:
-    found = region.boxes
-    assert (np.any([np.zeros(2 * N, bool), *map(of_box, found)], axis=0)[:N] == mask(region)).all()
-    assert sum(box.nbytes for box in found) == region.nbytes
-    assert all((box.pitch == 0) == (box.rows == 1) and box.slices == 1 for box in found)
+def test_rectangles_are_the_same_bytes_and_a_single_row_has_no_pitch(region: Region, most: int) -> None:
+    found = region.rectangles
+    assert (np.any([np.zeros(2 * N, bool), *map(of_rectangle, found)], axis=0)[:N] == mask(region)).all()
+    assert sum(rect.nbytes for rect in found) == region.nbytes
+    assert all((rect.pitch == 0) == (rect.rows == 1) and rect.slices == 1 for rect in found)
     assert list(found) == sorted(found)
     assert region.at_most(most) == (found if len(found) <= most else None)
 
 
-def test_a_rectangle_stays_one_box() -> None:
-    assert Region.of_boxes([Box(4096, 4096, 16384, 4096)]).boxes == (Box(4096, 4096, 16384, 4096),)
+def test_a_rectangle_stays_one_rectangle() -> None:
+    assert Region.of_rectangles([Rectangle(4096, 4096, 16384, 4096)]).rectangles == (
+        Rectangle(4096, 4096, 16384, 4096),
+    )
 
 
 @settings(max_examples=400)
@@ -176,7 +180,7 @@ def test_more_regions_than_a_word_has_bits() -> None:
 def test_many_regions_of_which_a_byte_is_in_few(deep: int) -> None:
     """Columns of an array of three rows, which reach into their neighbours."""
     count, size = 700, 3 * 705
-    some = [Region.of_boxes([Box(i, deep, 705, 3)]) for i in range(count)]
+    some = [Region.of_rectangles([Rectangle(i, deep, 705, 3)]) for i in range(count)]
     found, held = partition(size, [*some, some[7], NOTHING])
     together = np.zeros(size, int)
     for piece in found:

@@ -28,7 +28,7 @@ from manycl.drivers.native.compiler.library import RUNTIME, compile_shared, comp
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from manycl.machine import Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 CHAIN, RANGES, GROUPS, NS, NBYTES = 2000, 64, 1024, 100, 1 << 28
 CODE = """
@@ -160,7 +160,7 @@ class Bench:
 
         def copy() -> None:
             ends = End(target), End(source)
-            self.driver.wait(self.driver.copy(self.queue, *ends, (Box(0, NBYTES),), ())[-1])
+            self.driver.wait(self.driver.copy(self.queue, *ends, (Rectangle(0, NBYTES),), ())[-1])
 
         copy()
         found = NBYTES / common.median(lambda: common.seconds(copy), 5)

@@ -49,10 +49,10 @@ class Bench:
 
     def fetch(self) -> float:
         from manycl.drivers.driver import End
-        from manycl.region import Box
+        from manycl.region import Rectangle
 
         def moved() -> None:
-            events = self.driver.copy(self.queue, End(self.result), End(self.large), (Box(0, LARGE),), ())
+            events = self.driver.copy(self.queue, End(self.result), End(self.large), (Rectangle(0, LARGE),), ())
             self.driver.flush(self.queue)
             self.driver.wait(events[-1])
 

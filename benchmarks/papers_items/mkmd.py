@@ -13,7 +13,7 @@ from manycl.machine_file import load_machine
 from manycl.model.estimates import Estimates
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl_bench import model_error
 from manycl_bench.mkmd import example, experiments
 from papers_items.item import Found, item, page
@@ -45,7 +45,7 @@ def layered(count: int, devices: int, reads: int = 2) -> Problem:
         outs.append(out)
         args = tuple(map(BufferArg, (*read, out)))
         builder.add(Launch(f"k{i}", program, facts, (4096,), (16,), args, read, (out,)))
-        splits[i] = Split(0, 256, {out: Slice(size // 256)})
+        splits[i] = Split(0, 256, {out: LinearRegion(size // 256)})
     gpus = tuple(Device(f"g{i}", "gpu", memory=1 + i) for i in range(devices - 1))
     links = tuple(Link(a, b, bandwidth=8e9, latency=1e-5) for m in range(1, devices) for a, b in ((0, m), (m, 0)))
     rows = [[chance.uniform(1e-3, 2e-2) for _ in range(devices)] for _ in range(count)]

@@ -60,7 +60,9 @@ def groups() -> Found:
     return Found(figure, max(ends) <= 0.6 * figure["one_device_ms"])
 
 
-@item("repara_c", "within 1 % of mkmd or better, and eight divisible kernels closed, in 10 s", "2.2: the whole tree")
+@item(
+    "repara_c", "within 1 % of mkmd or better, and eight divisible kernels closed, apart or a head, in 10 s", "2.2: all"
+)
 def search() -> Found:
     where = described_machine("mkmd")
     given = problem(pyschedcl.SPECIFICATION, {"H": 1, "beta": 512}, where)
@@ -72,7 +74,8 @@ def search() -> Found:
     figure["eight_s"] = time.process_time() - begin
     figure["gap_percent"] = 100.0 * (eight.details["model_seconds"] / eight.details["bound"] - 1.0)
     is_good = figure["repara"] <= 1.01 * figure["mkmd"]
-    return Found(figure, is_good and eight.details["complete"] and figure["eight_s"] <= 10.0)
+    is_closed = eight.details["complete"] and figure["transformer_gap_percent"] <= 1.0
+    return Found(figure, is_good and is_closed and figure["eight_s"] <= 10.0)
 
 
 @item(

@@ -15,6 +15,7 @@ import numpy as np
 import manycl as mc
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policy import names
 from manycl.plan.splitting import Splits
 
 SCATTERS = """
@@ -139,7 +140,9 @@ def leave_latency() -> dict[str, Any]:
     results that were wrong."""
     found: dict[str, Any] = {"wrong": 0}
     start = np.random.default_rng(0).random(1 << 15, np.float32)
-    for policy in ("auto", "balance", "heft", "eager", "adaptive", "hop"):
+    for policy in names():
+        if policy == "optimal":  # whose solver may not be here
+            continue
         with mc.Queue("native/2", policy=policy) as queue:
             run = _loop(queue, start, 60_000)  # more than 20 ms on one of them, as is asked
             for _ in range(2):

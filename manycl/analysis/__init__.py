@@ -1,4 +1,6 @@
-"""Stage one: OpenCL C source to :class:`~manycl.analysis.facts.KernelFacts`. Importing it loads no compiler."""
+"""Stage one: OpenCL C source to :class:`~manycl.analysis.facts.KernelFacts`. Importing it loads no compiler.
+
+May import device_syntax, machine_file and the stages before."""
 
 from __future__ import annotations
 

@@ -101,9 +101,9 @@ class ElementBounds:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What is promised about one argument; ``reads`` and ``writes`` are ``within``, by direction, in elements.
-    ``values`` and ``distinct`` are about the data, so they hold for every version of a kernel; ``reads``, ``writes``
-    and ``apart`` are about one kernel's code."""
+    """A promise about one argument; ``reads`` and ``writes`` are ``within``, by direction, in elements. ``values`` and
+    ``distinct`` are about the data, so they hold for every version of a kernel; ``reads``, ``writes`` and ``apart`` are
+    about one kernel's code."""
 
     argument: int
     name: str
@@ -191,7 +191,7 @@ def merge(old: Sequence[Annotation], new: Sequence[Annotation]) -> tuple[Annotat
 
 
 def about_data(annotations: Sequence[Annotation]) -> tuple[Annotation, ...]:
-    """What holds whatever kernel uses the arguments: values and distinct."""
+    """Return what holds whatever kernel uses the arguments: values and distinct."""
     return tuple(replace(a, reads=None, writes=None, apart=False) for a in annotations if a.values or a.distinct)
 
 
@@ -221,7 +221,7 @@ def _find(kernel: KernelFacts, argument: str | int) -> ArgumentFacts:
 
 
 def _wrapped(term: Term, precedence: int) -> str:
-    """As an operand: in parentheses where its own operator binds less than ``precedence``."""
+    """Return a text as an operand: in parentheses where its own operator binds less than ``precedence``."""
     loose = _PRECEDENCE.get(term.op, 9) < precedence if isinstance(term, Operation) else False
     negative = isinstance(term, int) and term < 0
     return f"({term})" if loose or negative else str(term)

@@ -1,4 +1,4 @@
-"""What the analysis of an OpenCL C program finds out: the frozen values that every later stage works with."""
+"""The facts that the analysis of an OpenCL C program finds out: the frozen values that every later stage works with."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ArgumentFacts:
 
     @property
     def decides(self) -> bool:
-        """Whether the analysis is told the value of a scalar."""
+        """True if the analysis is told the value of a scalar."""
         return self.base not in FLOATS or self.steers
 
     @property

@@ -59,7 +59,7 @@ class KnownLaunch:
         return -(-self.global_size[dimension] // self.local_size[dimension])
 
     def whole(self, dimension: int = 0) -> GroupRange:
-        """All work-groups, along a dimension."""
+        """Return all work-groups, along a dimension."""
         return GroupRange(dimension, 0, self.groups(dimension))
 
     @cached_property
@@ -77,7 +77,7 @@ class KnownLaunch:
         return found
 
     def ids_of(self, groups: GroupRange) -> dict[str, tuple[int, int]]:
-        """The same of some work-groups."""
+        """Return the bounds of ids in some work-groups."""
         return {**self.ids, f"grp{groups.dimension}": (groups.first, groups.end - 1)}
 
     def start(self, dimension: int) -> int:

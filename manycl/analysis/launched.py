@@ -1,4 +1,5 @@
-"""All that is known of one launch: its regions, hazards and costs, each found out when it is first asked for."""
+"""The facts of one launch, all that is known of it: its regions, hazards and costs, each found out when it is first
+asked for."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from manycl.analysis.regions.hazards import Repeat, Verdict, repeat, split
 from manycl.analysis.regions.regions import Footprint, Regions, checked
 from manycl.analysis.summary import KernelSummary
 from manycl.group_range import GroupRange
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.kept import MANY, Kept
 from manycl.utilities.unforeseen import told
 
@@ -43,7 +44,7 @@ MOST_ASKED = 3
 
 
 class LaunchFacts:
-    """What the analysis says of a launch of a kernel (sizes, scalars and buffers known).
+    """The facts of a launch of a kernel (sizes, scalars and buffers known).
 
     With ``remote``, whatever needs isl is asked there: on rare inputs it crashes, or takes minutes. Several threads may
     share one; the first answer to a question stays the answer. Where there is none, or the analysis fails, all may be
@@ -103,7 +104,7 @@ class LaunchFacts:
         return self._found.keep(key, found) if keep else found
 
     def _answered(self, key: tuple[object, ...], question: str, *arguments: Any) -> tuple[Any, bool]:
-        quick = self.regions.boxed(*arguments) if question == "region" else None
+        quick = self.regions.rectangular(*arguments) if question == "region" else None
         if quick is not None:
             return quick, not quick.exact  # what takes no time is not kept: who asks of many ranges keeps what they do
         if self.remote is None or self.summary.failure:
@@ -117,7 +118,7 @@ class LaunchFacts:
         return self.computed(question, *arguments), not found.again or asked >= MOST_ASKED
 
     def _refined(self, question: str, found: Any, *arguments: Any) -> Any:
-        """What evaluating all work-items tells besides, where subscripts are too difficult for isl."""
+        """Return what evaluating all work-items tells besides, where subscripts are too difficult for isl."""
         if question == "region" and not (found.exact and found.tight):
             return self._counted.region(*arguments) or found
         return found
@@ -136,7 +137,7 @@ class LaunchFacts:
         buffer = next(a for a in self.facts.arguments if a.index == argument)
         size = self.launch.sizes.get(self.launch.same.get(argument, argument), 0)
         touched = size > 0 and (buffer.reads if kind == "read" else buffer.writes)
-        return Footprint(argument, kind, 1, (Box(0, size),) if touched else (), True, False, reason)
+        return Footprint(argument, kind, 1, (Rectangle(0, size),) if touched else (), True, False, reason)
 
     def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
         """The bytes of buffer argument ``argument`` that some work-groups, or all of them, read or write (``kind``).
@@ -152,7 +153,7 @@ class LaunchFacts:
         of what a question takes is asking the other process. Where this has no answer, nothing is foreseen."""
         if self.remote is None or self.summary.failure:
             return
-        hard = {of for of in {of[:2] for of in regions} if self.regions.boxed(*of) is None}
+        hard = {of for of in {of[:2] for of in regions} if self.regions.rectangular(*of) is None}
         keys = [("region", *of) for of in dict.fromkeys(regions) if of[:2] in hard]
         missing = [key for key in keys if self._found.get(key) is None and key not in self._foreseen]
         found: Any = self.remote("several", tuple(missing)) if len(missing) > 1 else Unanswered("", again=False)
@@ -171,13 +172,13 @@ class LaunchFacts:
 
     def compare(self, argument: int, kind: str, dimension: int) -> None:
         """Find out which groups' regions differ from others' by their place only, so that :meth:`place` knows it."""
-        if self.regions.boxed(argument, kind) is None and not self.summary.failure:
+        if self.regions.rectangular(argument, kind) is None and not self.summary.failure:
             self._answer("alike", argument, kind, dimension)
 
     def quick_region(self, argument: int, kind: str) -> Footprint | None:
-        """As :meth:`region`, of the whole launch, if it is known already or found out in no time (without isl)."""
+        """Return :meth:`region` of the whole launch, if it is known already or found out in no time (without isl)."""
         known: Footprint | None = self._found.get(("region", argument, kind, self.launch.whole()))
-        return known or self.regions.boxed(argument, kind)
+        return known or self.regions.rectangular(argument, kind)
 
     @cached_property
     def _counted(self) -> CountedRegions:
@@ -195,7 +196,7 @@ class LaunchFacts:
         return self.regions if own is None else Regions(self.facts, own, self.launch, isl_here=False)
 
     def split(self, dimension: int) -> Verdict:
-        """Whether work-groups may run apart along a dimension, or why not."""
+        """Return whether work-groups may run apart along a dimension, or why not."""
         found: Verdict = self._answer("split", dimension)
         return found
 
@@ -213,7 +214,7 @@ class LaunchFacts:
 
     @property
     def repeat(self) -> Repeat:
-        """Whether the launch may run twice, or why not."""
+        """The verdict whether the launch may run twice, or why not."""
         found: Repeat = self._answer("repeat")
         return found
 
@@ -224,16 +225,16 @@ class LaunchFacts:
 
     @property
     def outside(self) -> tuple[Outside, ...]:
-        """As :attr:`out_of_bounds`, as values."""
+        """The accesses of :attr:`out_of_bounds`, as values."""
         return tuple(self._answer("outside"))
 
     @property
     def may_leave(self) -> bool:
-        """Whether :attr:`outside` is worth asking: some access is no box, or none that lies in its memory."""
+        """True if :attr:`outside` is worth asking: some access is no rectangle, or none that lies in its memory."""
         kinds = [(a, kind) for a in self.regions.buffers for kind in ("read", "write")]
         if not bounds.suspicious(self.summary, self.launch):
             return False
-        return bool(self.summary.own) or any(self.regions.boxed(*k) is None for k in kinds)
+        return bool(self.summary.own) or any(self.regions.rectangular(*k) is None for k in kinds)
 
     # -- costs
 
@@ -242,7 +243,8 @@ class LaunchFacts:
         return LaunchCost(self.summary, self.launch)
 
     def work(self, groups: GroupRange | None = None) -> Work:
-        """What some work-groups, or all of them, execute. Raises ValueError for a range outside of the launch."""
+        """Return what some work-groups, or all of them, execute. Raises ValueError for a range outside of the
+        launch."""
         return self.cost.work(groups)
 
     def cost_with(self, contents: Mapping[int, np.ndarray]) -> LaunchCost:
@@ -267,7 +269,7 @@ class LaunchFacts:
 
 
 def _of_own_memory(facts: KernelFacts, summary: KernelSummary, launch: KnownLaunch, isl_here: bool) -> Regions:
-    """Of what may leave local and private arrays: as if these were buffers."""
+    """Return the regions of what may leave local and private arrays: as if these were buffers."""
     local = (replace(a, kind="buffer", reads=True, writes=True) for a in facts.arguments if a.kind == "local")
     arrays = (
         ArgumentFacts(a.number, a.name, "buffer", "", "", 1, a.size, "private", reads=True, writes=True)

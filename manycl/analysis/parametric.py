@@ -13,6 +13,7 @@ from typing import NamedTuple
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.known_launch import KnownLaunch, parameter
 from manycl.analysis.regions.enclosure import INTEGERS
+from manycl.analysis.regions.spans import ProvedSpans, Spans
 from manycl.analysis.summary import CountedPlace, KernelSummary, Loop, MemoryAccess
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
@@ -26,7 +27,7 @@ MOST_LIKE = 64
 """Launches that others are like which are kept of one with parameters: more differ in what conditions on these say."""
 
 
-Keeps = Callable[[KnownLaunch], bool]
+Keeps = Callable[[KnownLaunch, Mapping[int, tuple[int, int]]], bool]
 Chosen = tuple[tuple[ArgumentFacts, bool], ...]
 Seek = Callable[[KnownLaunch, Chosen, int], tuple[KnownLaunch, KernelSummary] | None]
 
@@ -61,9 +62,10 @@ class Parametric:
         self._arguments = [kernel.arguments[index] for index in launch.parameters]
         self._translation = translation(kernel, summary, launch)
         self._first: Kept[tuple[Expr, ...], tuple[KnownLaunch, Mapping[int, int]]] = Kept(MOST_LIKE)
+        self._spans: ProvedSpans | None = None  # of parameters with which a launch stays within its buffers
 
     def has(self, launch: KnownLaunch) -> bool:
-        """Whether it is a launch."""
+        """Return whether it is a launch."""
         ends = self.launch.parameters
         return self.launch.scalars.items() <= launch.scalars.items() and all(
             ends[a.index][0] <= number(a, launch.scalars[a.index]) <= ends[a.index][1] for a in self._arguments
@@ -77,16 +79,29 @@ class Parametric:
         """Return the first launch that was asked about which accesses the same, moved; and by how many bytes the
         launch's accesses are further on, by argument."""
         placed = self._translation.place(self.values(launch)) if self._translation is not None else None
-        if placed is None or not self._keeps(launch):  # its regions end where its buffers do
+        if placed is None or not self._stays(launch):  # its regions end where its buffers do
             return launch, {}
         holding, places = placed
         first, begin = self._first.get(holding) or self._first.keep(holding, (launch, places))
         return first, {argument: place - begin[argument] for argument, place in places.items()}
 
+    def _stays(self, launch: KnownLaunch) -> bool:
+        """Return whether one of its launches certainly stays within its buffers."""
+        values = [number(a, launch.scalars[a.index]) for a in self._arguments]
+        if self._spans is None:
+
+            def prove(spans: Spans) -> bool:
+                return self._keeps(launch, {a.index: span for a, span in zip(self._arguments, spans, strict=True)})
+
+            self._spans = ProvedSpans(values, [self.launch.parameters[a.index][1] for a in self._arguments], prove)
+        elif self._spans.cover(values):
+            return True
+        return self._keeps(launch, {})
+
 
 class LaunchFamily:
     """Launches of a kernel that differ in scalars only, and which of them are one with parameters. ``seek``:
-    :func:`widest`; ``keeps``: whether a launch certainly stays within its buffers."""
+    :func:`widest`; ``keeps``: :func:`manycl.analysis.regions.enclosure.stays`, of this kernel."""
 
     def __init__(self, kernel: KernelFacts, seek: Seek, keeps: Keeps) -> None:
         self._kernel = kernel
@@ -176,7 +191,7 @@ def is_certain(summary: KernelSummary, names: Set[str]) -> bool:
 
 
 def _converts(e: Expr, names: Set[str]) -> bool:
-    """Whether numbers that depend on variables come around in an expression."""
+    """Return whether numbers that depend on variables come around in an expression."""
     return (e.op == "wrap" and not names.isdisjoint(e.variables())) or any(_converts(a, names) for a in e.args)
 
 

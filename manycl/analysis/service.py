@@ -93,8 +93,8 @@ def image_kernel(program: ProgramFacts, kernel: str, pixels: tuple[str, ...]) ->
 
 
 def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
-    """How to copy exactly what ranges of the work-groups of a launch of ``kernel`` wrote, or why that cannot be done.
-    Raises as :func:`sub_kernel` does."""
+    """Return how to copy exactly what ranges of the work-groups of a launch of ``kernel`` wrote, or why that cannot be
+    done. Raises as :func:`sub_kernel` does."""
     found: MergeKernel = _question(program, "merge_kernel", kernel)
     return found
 
@@ -116,8 +116,8 @@ def work_group_function(
 
 
 def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
-    """What a kernel accesses and counts in any launch, in terms of ids and scalars. Raises KeyError for a kernel that
-    the program does not have. The same arguments give the same object."""
+    """Return what a kernel accesses and counts in any launch, in terms of ids and scalars. Raises KeyError for a kernel
+    that the program does not have. The same arguments give the same object."""
     return _followed(program, kernel, None)
 
 
@@ -206,7 +206,8 @@ def _touching(program: ProgramFacts, kernel: str, launch: KnownLaunch, at_once: 
 
 
 def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFacts:
-    """All that is known of a launch; the same arguments give the same object. Raises KeyError for no such kernel."""
+    """Return all that is known of a launch; the same arguments give the same object. Raises KeyError for no such
+    kernel."""
     facts = program.kernels[kernel]
     key = program.tree, kernel, launch.key
     found = _launches.get(key)
@@ -277,8 +278,8 @@ def _family(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFa
         def enclosure() -> Enclosure | None:
             return enclosed(program, kernel)
 
-        family = LaunchFamily(facts, partial(_widest, program, facts), lambda one: stays(enclosure(), facts, one))
-        family = _families.keep(key, family)
+        keeps = lambda one, between: stays(enclosure(), facts, one, between)  # noqa: E731
+        family = _families.keep(key, LaunchFamily(facts, partial(_widest, program, facts), keeps))
     return family
 
 
@@ -296,24 +297,26 @@ def _widest(
 
 
 def is_one_of_many(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> bool:
-    """Whether a launch is one of those that a launch with parameters is."""
+    """Return whether a launch is one of those that a launch with parameters is."""
     return bool(launch.scalars) and _family(program, kernel, launch).of(launch) is not None
 
 
 def steps(program: ProgramFacts, kernel: str) -> int:
-    """What following a launch of a kernel has taken at most, in steps of the abstract run; 0: none was followed."""
+    """Return what following a launch of a kernel has taken at most, in steps of the abstract run; 0: none was
+    followed."""
     return _steps.get((program.tree, kernel), 0)
 
 
 def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KernelSummary:
-    """What a kernel accesses and counts in one launch; without isl, whose import alone takes a tenth of a second."""
+    """Return what a kernel accesses and counts in one launch; without isl, whose import alone takes a tenth of a
+    second."""
     known = _launches.get((program.tree, kernel, launch.key))
     return known.summary if known is not None else _followed(program, kernel, launch)
 
 
 def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
-    """What a kernel accesses in any launch, so that many can be asked about quickly; None where that cannot be told.
-    Raises KeyError for a kernel that the program does not have."""
+    """Return what a kernel accesses in any launch, so that many can be asked about quickly; None where that cannot be
+    told. Raises KeyError for a kernel that the program does not have."""
     facts = program.kernels[kernel]
 
     def found() -> Enclosure | None:
@@ -353,7 +356,7 @@ def _question(program: ProgramFacts, what: str, kernel: str, arguments: tuple[An
 
 
 def _request(source: str, path: str, options: tuple[str, ...]) -> worker.Request:
-    """What the worker is asked; raises :class:`SourceError` for options and text that are none."""
+    """Return what the worker is asked; raises :class:`SourceError` for options and text that are none."""
     settings = read_options(options)
     _check_text(source, path)
     folder = os.getcwd() if path.startswith("<") else os.path.dirname(os.path.abspath(path))
@@ -372,7 +375,7 @@ def _check_text(source: str, path: str) -> None:
 
 
 def _ask(request: worker.Request | worker.Question) -> worker.WorkerAnswer:
-    """What a process has found out about the text, this one or another."""
+    """Return what a process has found out about the text, this one or another."""
     asked = request.request if isinstance(request, worker.Question) else request
     if _includes(asked[0]):  # a file that is included may change
         return _ask_worker(request)
@@ -407,7 +410,7 @@ def _ask_worker(request: worker.Request | worker.Question) -> worker.WorkerAnswe
 
 
 def _failed(answer: worker.WorkerAnswer, what: str) -> str:
-    """What failed in the other process, where nothing should, in words."""
+    """Return what failed in the other process, where nothing should, in words."""
     log.warning("%s failed:\n%s", what, answer.failure.rstrip())
     if flags.debug():
         print(answer.failure, file=sys.stderr)

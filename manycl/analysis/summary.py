@@ -1,4 +1,5 @@
-"""What one abstract run of a kernel found: every access to memory, its conditions and loops, and what is counted."""
+"""The summary of one abstract run of a kernel: every access to memory, its conditions and loops, and what is
+counted."""
 
 from __future__ import annotations
 
@@ -92,8 +93,8 @@ class OwnArray:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an unknown value comes from: ``reason`` in words; if it is an element of argument ``argument`` (else -1),
-    the byte ``offset``, its ``size`` and whether it is signed."""
+    """The origin of an unknown value: ``reason`` in words; if it is an element of argument ``argument`` (else -1), the
+    byte ``offset``, its ``size`` and whether it is signed."""
 
     reason: str
     argument: int = -1
@@ -150,7 +151,7 @@ class KernelSummary:
 
     @property
     def touching(self) -> str:
-        """All of it that has a part in what a launch touches, in words."""
+        """The parts of it that decide what a launch touches, in words."""
         conditions, numbers = [access.relevant for access in self.accesses], dict[int | None, int]()
         for access in self.accesses:
             numbers.setdefault(access.stored, len(numbers))

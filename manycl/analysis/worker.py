@@ -72,7 +72,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class LaunchQuestion:
-    """What to find out about a launch of a kernel of a program (its ``tree``): a method of ``LaunchFacts`` with its
+    """A question about a launch of a kernel of a program (its ``tree``): a method of ``LaunchFacts`` with its
     arguments, or a property; or ``several`` of these, each with its arguments."""
 
     tree: bytes
@@ -141,7 +141,7 @@ def about_launch(question: LaunchQuestion) -> WorkerAnswer:
 
 
 def _stamps(unit: Unit) -> tuple[object, ...]:
-    """What changes with the files that a program includes."""
+    """Return what changes with the files that a program includes."""
     found: list[object] = []
     for path in unit.files:
         try:

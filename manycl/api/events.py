@@ -146,13 +146,14 @@ class Event:
 
     @property
     def start(self) -> int:
-        """When the command began, by its device's clock: in ns, as of ``time.perf_counter_ns``. Raises ResultError
-        where that is not known: it has not ended, or was not timed (``mc.Queue(profile=True)`` has all timed)."""
+        """The beginning of the command, by its device's clock: in ns, as of ``time.perf_counter_ns``. Raises
+        ResultError where that is not known: it has not ended, or was not timed (``mc.Queue(profile=True)`` has all
+        timed)."""
         return round(self._times()[0] * 1e9)
 
     @property
     def end(self) -> int:
-        """When the command ended; as ``start``."""
+        """The end of the command; as ``start``."""
         return round(self._times()[1] * 1e9)
 
     def _times(self) -> tuple[float, float]:

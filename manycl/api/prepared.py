@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 ROOM = 256 << 20
 """Bytes of new arrays since the queue was last waited for, after which it checks whether most of them are kept alive
-only by commands that are enqueued; more where all memories are large."""
-_ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them
+only by commands that are enqueued; our own choice, and more where all memories are large."""
+_ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them; our own choice
 
 
 class WaitingQueue(RunningQueue):
@@ -156,7 +156,7 @@ class WaitingQueue(RunningQueue):
 
 Value = TypeVar("Value")
 MOST_TIMES = 10**9
-"""Repetitions of a graph, at most: even the shortest graph takes hours for so many."""
+"""Repetitions of a graph, at most: even the shortest graph takes hours for so many (our own choice)."""
 
 
 @dataclass(frozen=True, slots=True)

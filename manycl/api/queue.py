@@ -85,14 +85,12 @@ class Queue(CollectingQueue):
         if session is None:
             with Uninterrupted():  # it imports drivers
                 from manycl.run.session.session import Session
+            found: Any = devices
             if isinstance(devices, DaskClient):
                 from manycl.api.node import workers
 
-                session = Session(
-                    workers(devices, Queue), profile=profile, merging=merging, as_planned=bool(as_planned)
-                )
-            else:
-                session = Session(devices, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
+                found = workers(devices, Queue)
+            session = Session(found, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
         elif merging is not None and merging != session.data.merging:
             raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
         elif as_planned is not None and as_planned != session.data.as_planned:

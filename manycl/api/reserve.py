@@ -13,7 +13,7 @@ from manycl.errors import ManyclError
 from manycl.reservations.hold import Hold, check
 from manycl.reservations.records import Reservation, for_children
 
-_LONGEST = 200  # characters of a command line
+_LONGEST = 200  # characters of a command line; our own choice
 
 
 class Reserved:

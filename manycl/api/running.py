@@ -177,7 +177,7 @@ class RunningQueue:
     def reach_horizon(self, enqueued: Submission) -> None:
         """Run what is enqueued while more comes, as it is so much, unless the policy plans all commands together."""
         if enqueued is self.enqueued and (self.policy or self._default) == "auto" and not self.options:
-            enqueued.is_stretch = True
+            enqueued.is_followed = True
             self.flush()
 
     def _take(self) -> None:
@@ -241,7 +241,8 @@ class RunningQueue:
             enqueued = self.enqueued
             if enqueued.stream is not stream or enqueued.builder.nodes or self._taken or self._failure is not None:
                 return False
-            if stream.is_open and not (stream.has_batch or stream.uploads or stream.is_giving):
+            log = stream.given
+            if log.is_open and len(log) == stream.batch.first and not (stream.uploads or stream.is_giving):
                 return True
             is_joined, is_known, why = stream.is_joined, stream.is_known, stream.why
             try:
@@ -361,7 +362,7 @@ class RunningQueue:
             return result if enqueued.decision is None else _explained(result, enqueued.decision)
 
         self.keep(run, enqueued)
-        self._is_followed, self._ended = enqueued.is_stretch, perf_counter()
+        self._is_followed, self._ended = enqueued.is_followed, perf_counter()
 
     def refuse_while_preparing(self) -> None:
         """Raise LaunchError if the calling thread is preparing a graph of this queue."""

@@ -47,7 +47,7 @@ class Submission:
     """The commands of a queue until a result is asked for. ``stream``: the eager stream with what the device has been
     given, unless all has to be planned. Everything that comes after it is collected for one graph; ``decision``: why.
     ``is_taken``: nothing more is added, and it is about to run. ``is_over``: it has run, or ``error`` is what went
-    wrong, there or before. ``is_stretch``: more commands of the same program follow before anybody has asked for a
+    wrong, there or before. ``is_followed``: more commands of the same program follow before anybody has asked for a
     result. (A prepared graph runs more than once.)"""
 
     __slots__ = (
@@ -65,15 +65,15 @@ class Submission:
         "builder",
         "decision",
         "error",
+        "is_followed",
         "is_over",
-        "is_stretch",
         "is_taken",
         "reads",
         "stream",
     )
 
     def __init__(self, why: Decision | None) -> None:
-        self.is_taken = self.is_over = self.is_stretch = False
+        self.is_taken = self.is_over = self.is_followed = False
         self._until = HORIZON
         self.error: ManyclError | None = None
         self._result: Result | None = None  # of the planned nodes

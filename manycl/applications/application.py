@@ -1,4 +1,4 @@
-"""What an application file describes: a graph, what its buffers hold at the start, and which of them are results."""
+"""The application that a file describes: a graph, what its buffers hold at the start, and which of them are results."""
 
 from __future__ import annotations
 

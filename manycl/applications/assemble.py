@@ -1,4 +1,4 @@
-"""From the kernels, buffers and edges that a file lists to a graph; the same for every format. An edge makes the
+"""Assembling the kernels, buffers and edges that a file lists to a graph; the same for every format. An edge makes the
 consumer's argument the producer's buffer. In the formats that have edges every consumer sees what the producer wrote,
 so a consumer that also writes the buffer must come after all others; where that cannot be, the file is refused."""
 
@@ -21,7 +21,7 @@ from manycl.graph.launch import LaunchOptions, make_launch, with_versions
 from manycl.utilities.json_lines import Location
 
 SHOWN_WARNINGS = 20
-"""Warnings of one kind that are shown."""
+"""Warnings of one kind that are shown; our own choice."""
 
 DraftArgument = BufferArg | LocalArg | bytes | None
 """As a launch's argument; the key of a BufferArg is an index into the draft's buffers, None comes by an edge."""
@@ -68,7 +68,7 @@ class EdgeText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DraftEdge:
-    """From ``source`` to ``target``, each a kernel and the position of one of its arguments."""
+    """An edge from ``source`` to ``target``, each a kernel and the position of one of its arguments."""
 
     source: tuple[int, int]
     target: tuple[int, int]
@@ -215,7 +215,8 @@ def _cycle(before: Sequence[set[int]]) -> list[int]:
 
 
 def _shared(draft: Draft, after: Sequence[set[int]]) -> Iterable[tuple[int, int, Location]]:
-    """Who must come before whom because a consumer of an edge overwrites what other consumers read."""
+    """Yield the kernels of which one must come before the other, with the place of the edge, because a consumer of an
+    edge overwrites what other consumers read."""
     consumers: dict[tuple[int, int], list[DraftEdge]] = {}
     for edge in draft.edges:
         consumers.setdefault(edge.source, []).append(edge)

@@ -1,4 +1,4 @@
-"""What ``manycl plan`` and ``manycl simulate`` are asked: an application on a machine, and what is known of both."""
+"""The question of ``manycl plan`` and ``manycl simulate``: an application on a machine, and what is known of both."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def problem_of(
     handover: float = HANDOVER,
     in_kernel_queues: bool = False,
 ) -> tuple[Problem, ModelEstimates]:
-    """What a policy is asked, with the application's initial contents on the host, and what the host reads afterwards
-    in the graph; and the problem's estimates. ``queues`` by device name or kind, before the application's own;
-    ``as_planned``, ``handover``, ``in_kernel_queues``: as of a :class:`Problem`. Raises LaunchError for a launch that
-    certainly leaves its buffers."""
+    """Return the problem of a policy, with the application's initial contents on the host, and what the host reads
+    afterwards in the graph; and the problem's estimates. ``queues`` by device name or kind, before the application's
+    own; ``as_planned``, ``handover``, ``in_kernel_queues``: as of a :class:`Problem`. Raises LaunchError for a launch
+    that certainly leaves its buffers."""
     bounds.check(application.graph)
     graph = application.graph_with(application.read_after(1), place.machine)
     estimates = ModelEstimates(graph, place.machine, place.history, exact=not place.here)

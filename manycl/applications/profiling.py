@@ -27,8 +27,8 @@ from manycl.utilities.kept import ENOUGH
 
 _TOGETHER = (Fraction(1, 2), Fraction(3, 4), Fraction(1, 4), Fraction(5, 8), Fraction(1, 8))
 _ALONE = (Fraction(1, 2), Fraction(1, 4))
-_LEAST = 2  # a symbol's value below which it is not varied
-_MOST = 12  # variations
+_LEAST = 2  # a symbol's value below which it is not varied; our own choice
+_MOST = 12  # values that a symbol is given, at most; our own choice
 
 Parameters = Mapping[str, str]
 Load = Callable[[Parameters], Application]
@@ -84,7 +84,7 @@ def variations(load: Load, given: Parameters) -> list[tuple[Parameters, Applicat
 
 
 def _halved(load: Load, given: Parameters, name: str, value: int, ranges: frozenset[object]) -> bool:
-    """Whether the kernels' NDRanges depend on a symbol."""
+    """Return whether the kernels' NDRanges depend on a symbol."""
     try:
         return not _ranges(load({**given, name: str(value // 2)})) <= ranges
     except ManyclError:

@@ -26,7 +26,7 @@ class PythonFile:
         self._module: ModuleType | None = None
 
     def module(self) -> ModuleType:
-        """What it defines. Raises RunError."""
+        """Return the module of the file, which runs when it is first asked for. Raises RunError."""
         with self._lock:  # several devices' threads may be first
             if self._module is None:
                 self._module = user_file.run(self.path, "file of functions", RunError)
@@ -47,7 +47,7 @@ class FileFunction:
         return self._function
 
     def origin(self, kernel: str) -> FunctionSource:
-        """Where it is from, as a version of a kernel: the same text is taken to be equally fast."""
+        """Return the source of the function as a version of a kernel: the same text is taken to be equally fast."""
         found = re.search(rf"^def\s+{re.escape(self.__name__)}\b", self.file.text, re.MULTILINE)
         line = self.file.text.count("\n", 0, found.start()) + 1 if found else 0
         text = f"function {self.__name__} of a file as kernel {kernel}\n{self.file.text}"

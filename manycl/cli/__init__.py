@@ -1,6 +1,8 @@
 """The command line: ``manycl COMMAND``. A module per command, each with HELP, configure and run.
 
-``bench`` is found by name in a package of its own (manycl_bench), which may be missing."""
+``bench`` is found by name in a package of its own (manycl_bench), which may be missing.
+
+May import stand_in and the stages before."""
 
 from __future__ import annotations
 

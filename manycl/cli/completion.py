@@ -38,14 +38,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen() -> str | None:
-    """Of a command line that is being completed, the command, once it is there as a whole."""
+    """Return the command of a command line that is being completed, once it is there as a whole."""
     line = flags.completing()
     words = line.split()[1:] if line[-1:].isspace() else line.split()[1:-1]
     return next((word for word in words if not word.startswith("-")), None)
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """If a shell wants the command line completed, do that and end the process."""
+    """Complete the command line and end the process, if a shell wants that."""
     if flags.completing():
         _argcomplete().autocomplete(parser)
 

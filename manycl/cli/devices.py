@@ -121,7 +121,8 @@ def _here(args: argparse.Namespace) -> int:
 
 
 def _reserved(found: Survey) -> list[dict[str, Any]]:
-    """Who has reserved what, and who waits; times by ``time.time``. ``devices``: those that share something with it."""
+    """Return who has reserved what, and who waits; times by ``time.time``. ``devices``: those that share something with
+    it."""
     there = reservations()
     names = {r.name for r in in_force(there)}
     began = time.time() - time.monotonic()

@@ -57,7 +57,7 @@ def names() -> list[str]:
 
 
 def about(name: str) -> str:
-    """What an example is: one line, from its specification or its Python file."""
+    """Return what an example is: one line, from its specification or its Python file."""
     if (specification := _home() / name / f"{name}.json").is_file():
         return str(json.loads(specification.read_text("utf-8"))["description"])
     text = (_home() / name / f"{name}.py").read_text("utf-8")
@@ -65,7 +65,7 @@ def about(name: str) -> str:
 
 
 def command(name: str, folder: Path = Path()) -> str:
-    """How to run an example that was written into a folder."""
+    """Return how to run an example that was written into a folder."""
     if (_home() / name / f"{name}.json").is_file():
         return f"manycl run {folder / f'{name}.json'} --check"
     knows_manycl = "import manycl" in (_home() / name / f"{name}.py").read_text("utf-8")

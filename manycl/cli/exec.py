@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _for_c_programs(words: list[str]) -> dict[str, str]:
-    """What is set for programs that have OpenCL from a ``libOpenCL.so.1``. Where that cannot be made, only Python's
-    programs run on manycl, and others are told so."""
+    """Return what is set for programs that have OpenCL from a ``libOpenCL.so.1``. Where that cannot be made, only
+    Python's programs run on manycl, and others are told so."""
     try:
         if importlib.util.find_spec("manycl_c") is None:
             raise ManyclError("the package manycl_c, which comes with manycl, is not here")

@@ -172,7 +172,7 @@ def seconds(text: str, where: str) -> float:
 
 
 def load(args: argparse.Namespace, parameters: Mapping[str, str]) -> Application:
-    """What :func:`add_application` asked for, with these values of its symbols."""
+    """Return what :func:`add_application` asked for, with these values of its symbols."""
     from manycl.applications.load import load_application
 
     return load_application(
@@ -181,7 +181,7 @@ def load(args: argparse.Namespace, parameters: Mapping[str, str]) -> Application
 
 
 def application(args: argparse.Namespace) -> Application:
-    """What :func:`add_application` asked for, loaded; its warnings are printed."""
+    """Return what :func:`add_application` asked for, loaded; its warnings are printed."""
     found = load(args, pairs(args.define, "-D"))
     for warning in found.warnings:
         print(f"manycl: warning: {warning}", file=sys.stderr)

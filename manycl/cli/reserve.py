@@ -48,7 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parse = parser.parse_known_args
 
     def parse_before_command(args: Sequence[str], namespace: argparse.Namespace) -> Any:
-        """All behind ``--`` is the command's: argparse would end DEVICE's options there, but not begin COMMAND."""
+        """Split the command off, which is all behind ``--``: argparse would end DEVICE's options there, but not begin
+        COMMAND."""
         words = list(args)
         end = words.index("--") if "--" in words else len(words)
         found, rest = parse(words[:end], namespace)
@@ -95,7 +96,7 @@ def _command(hold: Hold, words: Sequence[str]) -> int:
 
 
 def _sleep(hold: Hold) -> int:
-    """Until the time is over, or Ctrl-C."""
+    """Wait until the time is over, or Ctrl-C is pressed."""
     was_in_force = True
     while (left := _left(hold)) is None or left > 0:
         time.sleep(1.0 if left is None else min(left, 1.0))
@@ -123,7 +124,7 @@ def _waits(others: Sequence[Reservation]) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """What asks a process to end, ends a reservation as Ctrl-C does."""
+    """Have signals that ask a process to end do what Ctrl-C does."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)

@@ -169,7 +169,7 @@ def _report(
 
 
 def disturbance(args: argparse.Namespace, machine: Machine, graph: Graph) -> Disturbance:
-    """What ``--noise``, ``--drift``, ``--interference``, ``--fault`` and ``--seed`` ask for."""
+    """Return what ``--noise``, ``--drift``, ``--interference``, ``--fault`` and ``--seed`` ask for."""
     from manycl.run.simulation.disturbance import Disturbance, Slowdown, drift
 
     slowdowns: list[Slowdown] = []

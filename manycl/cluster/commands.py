@@ -15,10 +15,10 @@ from manycl.cluster.rows import packed
 from manycl.drivers.driver import Bytes, DriverError, Source
 from manycl.errors import ManyclError, anew
 from manycl.graph.graph import LocalArg
-from manycl.region import Box
+from manycl.region import Rectangle
 
-Boxes = Sequence[Sequence[int]]
-"""Boxes of a buffer, of one slice each: the first fields of a :class:`~manycl.region.Box`."""
+Rectangles = Sequence[Sequence[int]]
+"""Rectangles of a buffer, of one slice each: the first fields of a :class:`~manycl.region.Rectangle`."""
 
 
 class NodeDevices(Protocol):
@@ -180,51 +180,51 @@ class NodeCommands:
         self._uncertain.append(number)
         self._timed.append((number, self._devices.fill(self._of(memory), pattern, offset, nbytes)))
 
-    def copy(self, number: int, target: int, to: int, source: int, of: int, boxes: Boxes) -> None:
+    def copy(self, number: int, target: int, to: int, source: int, of: int, rectangles: Rectangles) -> None:
         """``to``, ``of``: the byte of the buffer that the memory begins with."""
         self._uncertain.append(number)
-        for box in boxes:
+        for rect in rectangles:
             there, here = self._of(target), self._of(source)
-            for start in Box(*box).starts().tolist():
-                event = self._devices.copy(there, start - to, here, start - of, box[1])
+            for start in Rectangle(*rect).starts().tolist():
+                event = self._devices.copy(there, start - to, here, start - of, rect[1])
                 self._timed.append((number, event))  # (of several, the last one counts)
 
-    def write(self, number: int, memory: int, low: int, boxes: Boxes, frame: int) -> None:
+    def write(self, number: int, memory: int, low: int, rectangles: Rectangles, frame: int) -> None:
         self._settle()
-        self._put(memory, low, boxes, self._frames[frame])
+        self._put(memory, low, rectangles, self._frames[frame])
         self._spans.append((number, self._begun, time.perf_counter()))
 
-    def receive(self, number: int, memory: int, low: int, boxes: Boxes, source: int, tag: int) -> None:
+    def receive(self, number: int, memory: int, low: int, rectangles: Rectangles, source: int, tag: int) -> None:
         self._settle()
-        self._put(memory, low, boxes, self._arbiter.take(source, tag))
+        self._put(memory, low, rectangles, self._arbiter.take(source, tag))
         self._spans.append((number, self._begun, time.perf_counter()))
 
-    def _put(self, memory: int, low: int, boxes: Boxes, frame: Bytes) -> None:
+    def _put(self, memory: int, low: int, rectangles: Rectangles, frame: Bytes) -> None:
         there = self._of(memory)
-        if len(frame) != (expected := sum([Box(*box).nbytes for box in boxes])):
+        if len(frame) != (expected := sum([Rectangle(*rect).nbytes for rect in rectangles])):
             raise DriverError(f"a frame has {len(frame)} bytes, and {expected} are expected")
         begin = 0
-        for box in boxes:
-            for start in Box(*box).starts().tolist():
-                end = begin + box[1]
-                self._devices.write(there, start - low, start - low + box[1])[:] = frame[begin:end]
+        for rect in rectangles:
+            for start in Rectangle(*rect).starts().tolist():
+                end = begin + rect[1]
+                self._devices.write(there, start - low, start - low + rect[1])[:] = frame[begin:end]
                 begin = end
 
-    def read(self, number: int, memory: int, low: int, boxes: Boxes) -> None:
-        self._tell(data=number, frame=to_serialize(self._got(memory, low, boxes)), begun=self._begun)
+    def read(self, number: int, memory: int, low: int, rectangles: Rectangles) -> None:
+        self._tell(data=number, frame=to_serialize(self._got(memory, low, rectangles)), begun=self._begun)
 
-    def send(self, memory: int, low: int, boxes: Boxes, target: int, tag: int) -> None:
+    def send(self, memory: int, low: int, rectangles: Rectangles, target: int, tag: int) -> None:
         try:
-            delivery = Delivery(tag, "", self._got(memory, low, boxes))
+            delivery = Delivery(tag, "", self._got(memory, low, rectangles))
         except Exception as error:
             delivery = Delivery(tag, words(error))
         self._outbox.put(target, delivery)
 
-    def _got(self, memory: int, low: int, boxes: Boxes) -> Bytes:
-        """Return a copy of boxes as they are now: what comes next may change them while they travel."""
+    def _got(self, memory: int, low: int, rectangles: Rectangles) -> Bytes:
+        """Return a copy of rectangles as they are now: what comes next may change them while they travel."""
         self._settle()
-        wanted = [Box(*box) for box in boxes]
-        first, end = min(box.offset for box in wanted), max(box.end for box in wanted)
+        wanted = [Rectangle(*rect) for rect in rectangles]
+        first, end = min(rect.offset for rect in wanted), max(rect.end for rect in wanted)
         data = self._devices.read(self._of(memory), first - low, end - low)
         return np.array(packed(data, wanted, first))
 

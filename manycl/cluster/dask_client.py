@@ -1,4 +1,4 @@
-"""What of a Dask client is used, so that Dask itself is imported when a program has one."""
+"""The part of a Dask client that is used: Dask itself is imported when a program has one."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ from manycl.drivers.driver import Bytes, DriverError, End, Source
 from manycl.errors import anew
 from manycl.graph.graph import LocalArg
 from manycl.machine import Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 if TYPE_CHECKING:
     from manycl.cluster.opening import Nodes
 
 _numbers = count(1)
-"""Of memory, programs and kernels."""
+"""The numbers of memory, programs and kernels."""
 
 
 class NodeQueue(NamedTuple):
@@ -145,17 +145,17 @@ class NodeDriver:
         )
 
     def copy(
-        self, queue: NodeQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[NodeEvent]
+        self, queue: NodeQueue, target: End, source: End, rectangles: Sequence[Rectangle], after: Sequence[NodeEvent]
     ) -> Sequence[NodeEvent]:
         to: Any = target.memory
         of: Any = source.memory
-        rows, kept = [box[:4] for box in boxes], (to, of)
+        rows, kept = [rect[:4] for rect in rectangles], (to, of)
         if not rows:
             return [self.link.give("copy", 0, 0, 0, 0, rows)]
         if not isinstance(to, NodeMemory):
-            return [self._download(to, target.low, source, boxes)]
+            return [self._download(to, target.low, source, rectangles)]
         if not isinstance(of, NodeMemory):
-            frame = packed(of, boxes, source.low)
+            frame = packed(of, rectangles, source.low)
             return [self.link.give("write", to.number, target.low, rows, frame=frame, kept=kept)]
         owner: Any = source.owner
         if owner is not None and owner is not self:
@@ -165,8 +165,8 @@ class NodeDriver:
             return [self.link.give("receive", to.number, target.low, rows, owner.place, tag, kept=kept)]
         return [self.link.give("copy", to.number, target.low, of.number, source.low, rows, kept=kept)]
 
-    def _download(self, out: Bytes, low: int, source: End, boxes: Sequence[Box]) -> NodeEvent:
-        rows = [box[:4] for box in boxes]
+    def _download(self, out: Bytes, low: int, source: End, rectangles: Sequence[Rectangle]) -> NodeEvent:
+        rows = [rect[:4] for rect in rectangles]
         memory: Any = source.memory
         return self.link.give(
             "read",
@@ -174,7 +174,7 @@ class NodeDriver:
             source.low,
             rows,
             kept=memory,
-            finish=lambda frame: unpack(out, boxes, low, frame),
+            finish=lambda frame: unpack(out, rectangles, low, frame),
         )
 
     def read(self, queue: NodeQueue, out: Bytes, source: NodeMemory, low: int) -> NodeEvent:
@@ -184,10 +184,10 @@ class NodeDriver:
         return event
 
     def download(self, queue: NodeQueue, out: Bytes, source: NodeMemory, low: int) -> NodeEvent:
-        return self._download(out, 0, End(source, -low), (Box(0, len(out)),))
+        return self._download(out, 0, End(source, -low), (Rectangle(0, len(out)),))
 
     def write(self, queue: NodeQueue, target: NodeMemory, data: Bytes, low: int) -> NodeEvent:
-        return self.copy(queue, End(target, -low), End(data.copy()), (Box(0, len(data)),), ())[0]
+        return self.copy(queue, End(target, -low), End(data.copy()), (Rectangle(0, len(data)),), ())[0]
 
     def fill(
         self,
@@ -201,7 +201,7 @@ class NodeDriver:
         return self.link.give("fill", target.number, pattern, offset, nbytes, kept=target)
 
     def flush(self, queue: NodeQueue) -> None:
-        """Of all nodes: what this one receives, others send."""
+        """Send what is held back for any node: what this one receives, others send."""
         while self._dropped:
             self.link.note("drop", *self._dropped.popleft())
         self._nodes.flush()

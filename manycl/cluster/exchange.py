@@ -27,8 +27,8 @@ class Delivery(NamedTuple):
 
 
 class ReceiveArbiter:
-    """What has come from other nodes, whether or not anybody has asked for it yet. The worker's event loop puts it
-    here, the session's thread takes it."""
+    """The bytes that have come from other nodes, whether or not anybody has asked for them yet. The worker's event loop
+    puts them here, the session's thread takes them."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,9 +79,9 @@ class ReceiveArbiter:
 
 
 class Outbox:
-    """What is sent to other nodes: ``send(node, deliveries)`` makes a message of it, and returns when it has arrived.
-    While one message to a node is under way, all that follows is joined into the next one. ``lose(node, words)`` is
-    called for a node that cannot be reached."""
+    """The bytes that are sent to other nodes: ``send(node, deliveries)`` makes a message of them, and returns when it
+    has arrived. While one message to a node is under way, all that follows is joined into the next one. ``lose(node,
+    words)`` is called for a node that cannot be reached."""
 
     def __init__(self, send: Callable[[int, list[dict[str, Any]]], Any], lose: Callable[[int, str], None]) -> None:
         self._send, self._lose = send, lose

@@ -19,7 +19,7 @@ from manycl.utilities.prompt import be_prompt
 from manycl.version import __version__
 
 SESSION, DATA = "manycl_session", "manycl_data"
-"""What the handlers are called."""
+"""The names of the handlers."""
 
 
 class NodePlugin(WorkerPlugin):  # type: ignore[misc]  # (of a package without types)
@@ -86,7 +86,7 @@ class NodeSession:
         self._thread = threading.Thread(target=self._work, name="manycl-node", daemon=True)
 
     async def serve(self, comm: Any) -> None:
-        """Until the client has ended the session, or is gone."""
+        """Hear the client until it has ended the session, or is gone."""
         self._end = comm.abort  # called when the thread has ended, of which nothing more can come
         self._thread.start()
         writer = self._loop.create_task(self._write(comm))

@@ -28,7 +28,7 @@ from manycl.drivers.driver import Driver, DriverError, End, Handle
 from manycl.drivers.survey import in_use, refuse_forked
 from manycl.errors import DeviceError
 from manycl.machine import HOST, Device, Link, Machine
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.data.host_memory import ram_bytes
 
 _ROUNDS = 8
@@ -158,7 +158,7 @@ def _links(machine: Machine, drivers: Sequence[Driver]) -> tuple[Link, ...]:
     for driver in drivers:
         assert isinstance(driver, NodeDriver)
         memory, queue, host = driver.allocate(_NBYTES), driver.queue(False), np.zeros(_NBYTES, np.uint8)
-        ends, rows, taken = (End(memory), End(host)), (Box(0, _NBYTES),), []
+        ends, rows, taken = (End(memory), End(host)), (Rectangle(0, _NBYTES),), []
         for target, source in (ends, *2 * (ends, ends[::-1])):  # the first one allocates
             begin = perf_counter()
             (event,) = driver.copy(queue, target, source, rows, ())

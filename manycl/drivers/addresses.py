@@ -1,4 +1,4 @@
-"""Where bytes of the host lie, and memory that lies as devices want it."""
+"""Addresses of the host's bytes, and memory that lies as devices want it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _address = ctypes.addressof
 
 
 def address_of(data: Bytes) -> int:
-    """Of the first byte. (What NumPy tells takes eight times as long.)"""
+    """Return the address of the first byte. (What NumPy tells takes eight times as long.)"""
     if data.flags.writeable and len(data):
         return _address(_byte(data))
     address: int = data.__array_interface__["data"][0]

@@ -56,7 +56,7 @@ def open_devices(selection: str | Sequence[str] | None = None) -> Opened:
 
 
 def chosen_devices(selection: str | Sequence[str] | None = None) -> list[OpenDevice]:
-    """The same, as devices say that they are. Raises what :func:`open_devices` raises."""
+    """Return the chosen devices, as they say that they are. Raises what :func:`open_devices` raises."""
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()
     return choose(items)
@@ -101,7 +101,7 @@ def joined(opened: Sequence[OpenDevice]) -> Opened:
 
 
 def _survey_for(items: Sequence[Item]) -> Survey:
-    """All that is here, or the processor where nothing else can be meant."""
+    """Return the survey of all that is here, or of the processor where nothing else can be meant."""
     alone = processor_alone() if {item.selector.lower() for item in items} <= _PROCESSOR else None
     return survey() if alone is None else alone
 
@@ -158,7 +158,7 @@ def _text(root: Root) -> str:
 
 
 def _divide(root: Root, item: Item) -> Sequence[Handle]:
-    """All parts of a division."""
+    """Return all parts of a division."""
     units = root.device.compute_units
     needed, count = sum(item.division), len(item.division)
     if count == 1:
@@ -198,7 +198,7 @@ def _parts(root: Root, item: Item, parts: Sequence[Handle]) -> list[OpenDevice]:
 
 
 def _in_processes(chosen: Sequence[OpenDevice]) -> list[OpenDevice]:
-    """The same devices, each opened by a process of its own."""
+    """Return the devices, each to be opened by a process of its own."""
     from manycl.drivers.worker.handle import WorkerHandle
 
     return [
@@ -220,7 +220,7 @@ Opener = Callable[[str | Sequence[str] | None], Opened]
 
 
 def opener(serve: bool | None) -> Opener:
-    """What opens devices (None: as MANYCL_SERVE says)."""
+    """Return what opens devices (None: as MANYCL_SERVE says)."""
     if not (flags.serve() if serve is None else serve):
         return open_devices
     from manycl.drivers.serve.client import open_served

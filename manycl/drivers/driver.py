@@ -41,7 +41,7 @@ from manycl.errors import DeviceError
 from manycl.graph.graph import LocalArg
 from manycl.group_range import RangeParts
 from manycl.machine import Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 Bytes = npt.NDArray[np.uint8]
 """Host memory: a contiguous array of bytes."""
@@ -73,8 +73,8 @@ class BuildError(DriverError):
 
 
 class Source(NamedTuple):
-    """All that decides a binary: the text (OpenCL C), the compiler's options, and what the text is called, as what it
-    includes is looked for beside it (``<source>``: in the working directory)."""
+    """The source of a program, which is all that decides its binary: the text (OpenCL C), the compiler's options, and
+    what the text is called, as what it includes is looked for beside it (``<source>``: in the working directory)."""
 
     text: str
     options: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Driver(Protocol):
 
     @property
     def has_crashed(self) -> bool:
-        """Whether its process has ended by itself, so that what ran there may end others as well."""
+        """True if its process has ended by itself, so that what ran there may end others as well."""
 
     # memory
 
@@ -146,8 +146,8 @@ class Driver(Protocol):
         no part itself. The whole lives as long as the part, unless it is freed."""
 
     def free(self, allocation: Allocation) -> None:
-        """Nobody uses it any more, neither a command that is under way. Kernels may still be set to it; they are set
-        anew before they are launched. (What is merely dropped is freed as well, some time.)"""
+        """Free memory that nobody uses any more, neither a command that is under way. Kernels may still be set to it;
+        they are set anew before they are launched. (What is merely dropped is freed as well, some time.)"""
 
     def pin(self, data: Bytes) -> object:
         """Have the device's copies be as fast as they can be from and to host memory, which stays where it is and as it
@@ -187,10 +187,10 @@ class Driver(Protocol):
         the driver's choice; ``offset`` is added to the global ids. ``after`` is None or not empty."""
 
     def copy(
-        self, queue: Queue, target: End, source: End, boxes: Sequence[Box], after: Sequence[Event]
+        self, queue: Queue, target: End, source: End, rectangles: Sequence[Rectangle], after: Sequence[Event]
     ) -> Sequence[Event]:
         """Enqueue a copy of some bytes of a buffer from where ``source`` has them to where ``target`` has them: between
-        the host and the device, or within the device (not between two host arrays). Boxes have one slice, and are
+        the host and the device, or within the device (not between two host arrays). Rectangles have one slice, and are
         counted from byte 0 of the buffer; they do not overlap, and lie within both ends (none: nothing is copied).
         Returns at least one event: the first one tells when the copy began, all are complete when the last one is.
         Bytes between rows must stay as they are. Host memory is neither changed nor given away before the copy is
@@ -222,24 +222,26 @@ class Driver(Protocol):
     # events
 
     def done(self, event: Event) -> bool:
-        """Whether a command is complete. Raises DriverError if it has failed. Must be quick: it is asked often."""
+        """Return whether a command is complete. Raises DriverError if it has failed. Must be quick: it is asked
+        often."""
 
     def succeeded(self, events: Sequence[Event]) -> bool:
-        """Whether all of these commands are complete and none has failed; quicker than to ask for each."""
+        """Return whether all of these commands are complete and none has failed; quicker than to ask for each."""
 
     def wait(self, event: Event) -> None:
-        """Until a command is complete; other threads run meanwhile. Raises DriverError if it has failed."""
+        """Wait until a command is complete; other threads run meanwhile. Raises DriverError if it has failed."""
 
     def times(self, event: Event) -> tuple[float, float]:
-        """When a command of a timed queue began and ended, by the device's clock. Raises DriverError: unknown."""
+        """Return when a command of a timed queue began and ended, by the device's clock. Raises DriverError:
+        unknown."""
 
     def clock(self) -> float | None:
         """Seconds to add to the device's clock to get the host's ``perf_counter``, as measured lately; None where that
         cannot be told. Asked at the beginning of a run, when the device is idle."""
 
     def release(self) -> None:
-        """Nothing more will be asked. Threads of the driver's own end, when they have nothing to do any more; memory
-        goes with its handles."""
+        """Release the device: nothing more will be asked. Threads of the driver's own end, when they have nothing to do
+        any more; memory goes with its handles."""
 
 
 @runtime_checkable
@@ -248,12 +250,12 @@ class Holdable(Protocol):
     time, by any thread."""
 
     def hold(self, is_held: bool) -> None:
-        """From now on no work-group begins, and those that have begun stop, or end soon; or (not ``is_held``) all goes
-        on. Commands stay where they are."""
+        """Hold the device: from now on no work-group begins, and those that have begun stop, or end soon; or (not
+        ``is_held``) let all go on. Commands stay where they are."""
 
     @property
     def is_still(self) -> bool:
-        """Of a device that is held: whether nothing runs any more, so that others have all of it."""
+        """True if nothing runs any more on a device that is held, so that others have all of it."""
 
 
 class DirectQueue(NamedTuple):
@@ -322,9 +324,10 @@ class Shortening(Protocol):
         parts: RangeParts,
         is_beside: bool = False,
     ) -> Event:
-        """As ``launch``; but its parts begin in their order, so that it can be shortened. ``is_beside``: it need not
-        come after the command that the queue was given before: it may begin when all of that one has begun, and waits
-        for its ``after``, be they of its queue or others. It is complete after all before it, as any command."""
+        """Enqueue a kernel as ``launch`` does; but its parts begin in their order, so that it can be shortened.
+        ``is_beside``: it need not come after the command that the queue was given before: it may begin when all of that
+        one has begun, and waits for its ``after``, be they of its queue or others. It is complete after all before it,
+        as any command."""
 
     def shorten(self, event: Event) -> tuple[int, float] | None:
         """Have a launch in parts end with the part that it is at, or the first one: how many of its parts it runs, and
@@ -401,11 +404,11 @@ class Countable(Protocol):
     reads that when the process is gone."""
 
     def mirror(self, queue: Queue, words: Any) -> None:
-        """From now on ``words[0]`` (64-bit integers; None: nowhere) is the number of the last command of a queue that
-        is complete, before one behind it begins; ``words[1]``: how many of them have failed."""
+        """Keep in ``words[0]`` from now on (64-bit integers; None: nowhere) the number of the last command of a queue
+        that is complete, before one behind it begins; ``words[1]``: how many of them have failed."""
 
     def number(self, event: Event) -> int:
-        """Of a command among those of its queue."""
+        """Return the number of a command among those of its queue."""
 
 
 class Handle(Protocol):
@@ -416,11 +419,11 @@ class Handle(Protocol):
 
     @property
     def resources(self) -> frozenset[str]:
-        """What of the machine it computes on, in words that are the same in every process (``core 3``, ``pci
-        0000:65:00``): to who reserves devices, those that have a word in common are in one another's way."""
+        """The resources of the machine that it computes on, in words that are the same in every process (``core 3``,
+        ``pci 0000:65:00``): to who reserves devices, those that have a word in common are in one another's way."""
 
     def shares_host_memory(self) -> bool:
-        """Whether the device computes in the host's memory: proved by a probe, not by what it says of itself."""
+        """Return whether the device computes in the host's memory: proved by a probe, not by what it says of itself."""
 
     def can_copy(self, other: Handle) -> bool:
         """Return whether copies of its driver take memory of the other's driver as their source, so that bytes go from
@@ -446,7 +449,7 @@ class Handle(Protocol):
 
 
 class Advice(NamedTuple):
-    """What could be better on this machine, in words, and what to do (a command, or several to choose from)."""
+    """Advice: what could be better on this machine, in words, and what to do (a command, or several to choose from)."""
 
     what: str
     command: str

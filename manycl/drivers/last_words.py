@@ -1,4 +1,4 @@
-"""What was running when a process was lost.
+"""Last words: what was running when a process was lost.
 
 Of a kernel that faults, the native runtime says what is known (``native/runtime/faults.h``), also of one that another
 driver runs in this process, if that has noted it here. Who is killed says nothing: so where it is asked for, a note is
@@ -82,7 +82,7 @@ def kept() -> Iterator[None]:
 
 
 def begin() -> None:
-    """Nothing runs yet."""
+    """Note that nothing runs yet."""
     if note is not None:
         os.ftruncate(note, 0)
         os.lseek(note, 0, os.SEEK_SET)

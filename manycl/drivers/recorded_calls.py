@@ -16,7 +16,7 @@ from manycl.drivers.driver import (
     RecordedLaunch,
     Values,
 )
-from manycl.region import Box
+from manycl.region import Rectangle
 
 _Entry = tuple[Any, ...]
 """The driver's ``launch`` (or a function that enqueues a copy or fill), the kernel, the arguments that earlier entries
@@ -30,7 +30,7 @@ class RecordedCalls:
         self._driver = driver
 
     def record(self, commands: Sequence[RecordedCommand], values: Values) -> Sequence[RecordedCommand]:
-        """As CommandRecorder.record."""
+        """Record commands, as CommandRecorder.record."""
         return tuple(commands)
 
     def bind(self, recorded: Sequence[RecordedCommand], values: Values) -> Sequence[_Entry]:
@@ -60,10 +60,12 @@ class RecordedCalls:
             return lambda queue, _kernel, _global, _local, _offset, after: driver.fill(
                 queue, target, *what, after or ()
             )
-        # the box is counted from the source's first byte, and so must be the target
+        # the rectangle is counted from the source's first byte, and so must be the target
         ends = End(target, command.source_offset - command.target_offset), End(values[command.source])
-        boxes = (Box(command.source_offset, command.nbytes),)
-        return lambda queue, _kernel, _global, _local, _offset, after: driver.copy(queue, *ends, boxes, after or ())[-1]
+        rectangles = (Rectangle(command.source_offset, command.nbytes),)
+        return lambda queue, _kernel, _global, _local, _offset, after: driver.copy(
+            queue, *ends, rectangles, after or ()
+        )[-1]
 
     def play(self, bound: Sequence[_Entry], events: list[Event]) -> None:
         """Enqueue the recorded calls, as ``CommandRecorder.play`` does; kernels keep their last arguments."""

@@ -51,7 +51,7 @@ class Arena:
         return whole[:nbytes]
 
     def place(self, data: Bytes) -> int | None:
-        """Where an array begins here; None if it is other memory."""
+        """Return where an array begins here; None if it is other memory."""
         offset: int = data.__array_interface__["data"][0] - self._address
         return offset if offset >= 0 and offset + data.nbytes <= self.nbytes else None
 
@@ -63,7 +63,7 @@ class Arena:
             return list(self._gaps)
 
     def _first(self, size: int) -> int:
-        """From the first gap that is large enough."""
+        """Return memory from the first gap that is large enough."""
         for at, (offset, nbytes) in enumerate(self._gaps):
             if nbytes >= size:
                 self._gaps[at : at + 1] = [(offset + size, nbytes - size)] if nbytes > size else []
@@ -71,7 +71,8 @@ class Arena:
         raise MemoryError(f"{size:,} bytes of shared memory cannot be had")
 
     def _give_back(self, offset: int, size: int) -> None:
-        """Nobody looks at it. This may come between any two steps of any thread: it takes no lock."""
+        """Give back memory at which nobody looks. This may come between any two steps of any thread: it takes no
+        lock."""
         if os.getpid() != self._process:
             return  # a process that was forked: the memory is still its parent's
         if _REMOVE is not None:

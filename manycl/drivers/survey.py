@@ -1,5 +1,5 @@
-"""Which devices are here, what they are called, and which of them ``all`` means. One physical device may be shown by
-several kinds of drivers and several platforms, under several names; ``all`` has it once."""
+"""The survey of devices: which are here, what they are called, and which of them ``all`` means. One physical device may
+be shown by several kinds of drivers and several platforms, under several names; ``all`` has it once."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def survey() -> Survey:
 
 @cache
 def processor_alone() -> Survey | None:
-    """What is in ``all`` if that is the processor and nothing else, told without loading a library of OpenCL's drivers
-    (which takes as long as all else that a program needs to begin): as the whole survey would have it. None where there
-    may be more."""
+    """Return what is in ``all`` if that is the processor and nothing else, told without loading a library of OpenCL's
+    drivers (which takes as long as all else that a program needs to begin): as the whole survey would have it. None
+    where there may be more."""
     there = kinds()
     first = [kind for kind in there if kind.first]
     if not all(kind.first or kind.only_processors() for kind in there):
@@ -79,7 +79,7 @@ def _asked(there: Sequence[Kind]) -> Survey:
 
 
 def advice(found: Survey, chosen: Sequence[Device]) -> tuple[Advice, ...]:
-    """What would be faster, or is known to be wrong, of all that is here, where some of it is chosen."""
+    """Return what would be faster, or is known to be wrong, of all that is here, where some of it is chosen."""
     devices = [root.device for root in found.roots]
     order = sorted(kinds(), key=lambda kind: not kind.first)
     return tuple(one for kind in order for one in kind.advise(devices, chosen))
@@ -129,7 +129,7 @@ def in_use() -> Mark:
 
 
 def is_forked() -> bool:
-    """Whether this process was forked from one that has loaded drivers."""
+    """Return whether this process was forked from one that has loaded drivers."""
     return _mark is not None and not _mark.page[0]
 
 

@@ -1,4 +1,4 @@
-"""What launches, and ranges of them, do to buffers; which of them touch the same bytes. Pure."""
+"""Accesses of launches, and of ranges of them, to buffers; which of them touch the same bytes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Touched = tuple[dict[BufferKey, Region], dict[BufferKey, Region]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is done to a buffer: the bytes that are read and written, at most, exactly or as intervals around them;
+    """The access to a buffer: the bytes that are read and written, at most, exactly or as intervals around them;
     ``overwrites``: all of ``writes`` is written."""
 
     reads: Region
@@ -24,12 +24,13 @@ class Access:
 
     @property
     def needs(self) -> Region:
-        """What must have been brought: what is read, and what may be left in part as it was."""
+        """The bytes that must have been brought: those that are read, and those that may be left in part as they
+        were."""
         return self.reads if self.overwrites else self.reads | self.writes
 
 
 def is_partial(task: Node) -> bool:
-    """Whether a node may touch only parts of some buffers."""
+    """Return whether a node may touch only parts of some buffers."""
     for a in task.args:  # a plain loop: this is asked of every launch that is enqueued
         if type(a) is BufferArg and a.nbytes is not None:
             return True
@@ -37,8 +38,8 @@ def is_partial(task: Node) -> bool:
 
 
 def touched(task: Node, sizes: Mapping[BufferKey, int]) -> Touched:
-    """What a node that runs as a whole may touch of its buffers: what its arguments have of them, in the directions of
-    these. ``sizes``: bytes of the buffers, by key."""
+    """Return what a node that runs as a whole may touch of its buffers: what its arguments have of them, in the
+    directions of these. ``sizes``: bytes of the buffers, by key."""
     if isinstance(task, CopyTask | FillTask):
         writes = {task.args[0].key: Region.span(task.target_offset, task.target_offset + task.nbytes)}
         if not isinstance(task, CopyTask):
@@ -61,7 +62,7 @@ def touched(task: Node, sizes: Mapping[BufferKey, int]) -> Touched:
 
 
 def access_of(task: Node, sizes: Mapping[BufferKey, int]) -> dict[BufferKey, Access]:
-    """What a node does that runs as a whole, by buffer; ``sizes``: bytes by key."""
+    """Return what a node does that runs as a whole, by buffer; ``sizes``: bytes by key."""
     reads, writes = touched(task, sizes)
     sure = writes if isinstance(task, CopyTask | FillTask) else task.overwrites
     return {k: Access(reads.get(k, NOTHING), writes.get(k, NOTHING), k in sure) for k in {**reads, **writes}}
@@ -97,7 +98,7 @@ def forget_unread(found: list[dict[BufferKey, Access]], shared: Container[Buffer
 
 
 def clash(key: BufferKey, found: Sequence[Mapping[BufferKey, Access]], memories: Sequence[int]) -> bool:
-    """Whether ranges in different memories touch the same bytes of a buffer that one of them writes."""
+    """Return whether ranges in different memories touch the same bytes of a buffer that one of them writes."""
     by_memory: dict[int, list[Access]] = {}
     for access, memory in zip(found, memories, strict=True):
         by_memory.setdefault(memory, []).append(access[key])
@@ -107,7 +108,8 @@ def clash(key: BufferKey, found: Sequence[Mapping[BufferKey, Access]], memories:
 
 
 def interfere(touched: Sequence[tuple[Region, Region]]) -> bool:
-    """Whether one of some ranges, given as the bytes that each reads and writes, may write what another one touches."""
+    """Return whether one of some ranges, given as the bytes that each reads and writes, may write what another one
+    touches."""
     if common(written for _, written in touched):
         return True
     everything = union(written for _, written in touched)

@@ -18,6 +18,7 @@ from manycl.analysis.regions.bounds import Outside, suspicious
 from manycl.analysis.regions.enclosure import Enclosure, launch_values
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
+from manycl.graph.integers import Integers
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.utilities.disk_cache import DiskRecords
@@ -41,7 +42,7 @@ _FINE = "", ""
 
 
 class _Checked:
-    """What has been found out about kinds of launches, and how many of each kernel were looked at."""
+    """The findings about kinds of launches, and how many of each kernel were looked at."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -82,16 +83,29 @@ def check(graph: Graph) -> None:
     none for one that is the same as one of the graph."""
     if not flags.bounds():
         return
+    sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
+    alike: dict[object, Integers | None] = {}  # of launches that differ in integers alone, from the second one on
     for index, first in enumerate(graph.same):
         task = graph.nodes[index]
-        if first == index and isinstance(task, Launch):
-            _check(task, graph.buffers)
+        if first != index or not isinstance(task, Launch):
+            continue
+        nbytes = [a.size(sizes) if isinstance(a, BufferArg) else None for a in task.args]
+        others = [a for a in task.args if isinstance(a, LocalArg)]
+        ndrange = task.global_size, task.local_size, task.global_offset
+        kind = (id(task.kernel), bool(task.versions), *ndrange, *nbytes, *others)
+        known = alike.get(kind)
+        if known is None or not known.cover(task.args):
+            check_launch(task, graph.buffers)
+            alike[kind] = known or (Integers(task, nbytes, keep_between) if kind in alike else None)
 
 
 def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
-    """The same for one launch, with its buffers by key."""
-    if flags.bounds():
-        _check(task, buffers)
+    """Check one launch as :func:`check` does a graph, with its buffers by key."""
+    problem, hint = _known(task, buffers, None)
+    for version in task.versions[1:] if not problem else ():  # (functions of Python have no tree)
+        problem, hint = _known(task, buffers, version) if not problem else (problem, hint)
+    if problem and flags.bounds():
+        raise LaunchError(problem, hint=hint)
 
 
 def recall(program: ProgramFacts) -> None:
@@ -105,26 +119,18 @@ def decides(program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None
     return service.deciding(program, kernel.name)
 
 
-def _check(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
-    problem, hint = _known(task, buffers, None)
-    for version in task.versions[1:] if not problem else ():  # (functions of Python have no tree)
-        problem, hint = _known(task, buffers, version) if not problem else (problem, hint)
-    if problem:
-        raise LaunchError(problem, hint=hint)
-
-
 def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version | None) -> _Words:
     own = version or Version(task.program, task.kernel, task.global_size, task.local_size)
     if not own.program.tree:  # facts that were made by hand
         return _FINE
     seen: dict[int, int] = {}
     sizes_of = {a.key: buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
-    arguments = tuple(
+    arguments = tuple([
         (a.size(sizes_of), a.offset, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
         else a if isinstance(a, LocalArg) or (isinstance(a, bytes) and facts.decides)
         else None
         for i, (facts, a) in enumerate(zip(own.kernel.arguments, task.args, strict=True))
-    )  # fmt: skip
+    ])  # fmt: skip
     sizes = own.global_size, own.local_size, task.global_offset
     promised = task.annotations if version is None else version.annotations
     kernel = own.program.tree, own.kernel.name
@@ -132,6 +138,8 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
     found = _checked.words.get(key)
     if found is not None:
         return found
+    if not flags.bounds():  # (read here: it takes a microsecond)
+        return _FINE
     try:
         alike: tuple[object, ...] = key
         inside = _inside.of(own.program.tree)
@@ -162,7 +170,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
 
 
 def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[object]) -> bool:
-    """Whether intervals tell that a launch does not leave its buffers, or that nobody can tell. Takes some ten
+    """Return whether intervals tell that a launch does not leave its buffers, or that nobody can tell. Takes some ten
     microseconds, two if only scalars that decide nothing differ from one before; shared memory is looked at closer."""
     with suppress(Exception):  # it is looked at closer
         found = _checked.enclosure(own)
@@ -184,21 +192,32 @@ def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[obj
 
 
 def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether all launches like one that was checked keep to their buffers whatever these contain: with buffers of so
-    many bytes, by argument, that share no memory, and integers between two, by argument. False where nobody knows."""
+    """Return whether all launches like one that was checked keep to their buffers whatever these contain: with buffers
+    of so many bytes, by argument, that share no memory, and integers between two, by argument. False where nobody
+    knows. What is found is kept for other processes: loops in these need not load what a kernel accesses."""
     with suppress(Exception):
         own = Version(task.program, task.kernel, task.global_size, task.local_size)
         sizes = own.global_size, own.local_size, task.global_offset
-        found, is_usual = _checked.enclosure(own), not task.annotations and not task.versions
-        if found is None or not is_usual or prod(own.global_size) + sum(task.global_offset or ()) > LARGEST:
+        is_usual = not task.annotations and not task.versions
+        if not is_usual or prod(own.global_size) + sum(task.global_offset or ()) > LARGEST:
             return False
-        if _checked.private.get((own.program.tree, own.kernel.name)) != _FINE:
+        kernel = own.program.tree, own.kernel.name
+        if _checked.private.get(kernel) != _FINE:
+            return False
+        nbytes = {**nbytes, **{i: a.nbytes for i, a in enumerate(task.args) if isinstance(a, LocalArg)}}
+        question = own.kernel.name, *sizes, tuple(nbytes.items()), tuple(spans.items()), "between"
+        if question in _inside.of(own.program.tree):
+            return True
+        if (found := _checked.enclosure(own)) is None:
             return False
         given = [a if isinstance(a, bytes) and i in spans else None for i, a in enumerate(task.args)]
         values = dict(launch_values(own.kernel, sizes, given))
         for i, (low, high) in spans.items():
             values[f"[{own.kernel.arguments[i].index}]"] = low, high, False
-        return found[0].keeps(values, nbytes, certainly=True)
+        keeps = found[0].keeps(values, nbytes, certainly=True)
+        if keeps and _worth(_checked.enclosing, kernel, MOST_ASKED):
+            _inside.add(own.program.tree, question, None, later=True)
+        return keeps
     return False
 
 
@@ -229,7 +248,7 @@ def _look(
 
 
 def _as_known(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer]) -> KnownLaunch | None:
-    """What the analysis is asked about; None where the driver's choice of a local size matters."""
+    """Return what the analysis is asked about; None where the driver's choice of a local size matters."""
     if own.local_size is None:
         open_ = replace(task, kernel=own.kernel, global_size=own.global_size, local_size=None)
         local = with_work_groups(open_).local_size
@@ -255,7 +274,7 @@ def _worth(counts: Counter[_Kernel], kernel: _Kernel, few: int) -> bool:
 
 
 def _words(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], found: Sequence[Outside]) -> _Words:
-    """What is said of accesses that leave their memory: of all to the argument of the first."""
+    """Return what is said of accesses that leave their memory: of all to the argument of the first."""
     first = found[0]
     found = [o for o in found if o.argument == first.argument]
     low, high = min(o.low for o in found), max(o.high for o in found)

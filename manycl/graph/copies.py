@@ -88,7 +88,7 @@ def fill_task(
 
 
 def read_task(source: BufferArg, out: Bytes, name: str = "read") -> HostTask:
-    """What a buffer, or a view of one, has, copied to the host's memory ``out`` of as many bytes."""
+    """Return the node that copies a buffer, or a view of one, to the host's memory ``out`` of as many bytes."""
 
     def read(data: Bytes) -> None:
         out[:] = data
@@ -97,7 +97,7 @@ def read_task(source: BufferArg, out: Bytes, name: str = "read") -> HostTask:
 
 
 def result_task(keys: Sequence[BufferKey]) -> ResultTask:
-    """All that some buffers have, which the host will read."""
+    """Return the node that stands for the host's reading of some buffers."""
     return ResultTask("results", _nothing, tuple(map(BufferArg, keys)), tuple(keys), ())
 
 
@@ -106,7 +106,7 @@ def _nothing(*_: Bytes) -> None:
 
 
 def write_task(target: BufferArg, data: Bytes, name: str = "write") -> HostTask:
-    """All that a buffer, or a view of one, has, overwritten with ``data``, as it is then."""
+    """Return the node that overwrites a buffer, or a view of one, with ``data``, as it is then."""
 
     def write(place: Bytes) -> None:
         place[:] = data
@@ -115,7 +115,8 @@ def write_task(target: BufferArg, data: Bytes, name: str = "write") -> HostTask:
 
 
 def host_task(task: CopyTask | FillTask) -> HostTask:
-    """The same, made by the host in its own memory: where no device has room for the buffers."""
+    """Return a copy or fill as a node that the host does in its own memory: where no device has room for the
+    buffers."""
     kept = () if task.overwrites else task.writes  # whose other bytes stay as they are
     reads = tuple(dict.fromkeys((*task.reads, *kept)))
     return HostTask(task.name, _by_numpy(task), task.args, reads, task.writes, task.rank, task.overwrites)

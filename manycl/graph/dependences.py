@@ -19,11 +19,11 @@ END = 1 << 62
 
 
 class LastAccesses:
-    """A buffer in segments, each with the node that wrote it last (None: nobody) and the nodes that have read it since.
-    Begins as one, of which these are known."""
+    """A buffer in intervals, each with the node that wrote it last (None: nobody), and the nodes that have read it
+    since. Begins as one, of which these are known."""
 
     def __init__(self, writer: int | None, readers: Sequence[int]) -> None:
-        self._low = [0, END]  # where segments begin, and where the last one ends
+        self._low = [0, END]  # where intervals begin, and where the last one ends
         self._writers = [writer]
         self._readers = [list(readers)]
         self._spans: set[tuple[int, int]] = set()
@@ -32,33 +32,33 @@ class LastAccesses:
         """A node reads some bytes and writes some; what it comes after goes to ``before``."""
         for region in (reads, writes):
             self._spans.update(region.intervals)
-        for at in self._segments(reads):
+        for at in self._intervals(reads):
             if (writer := self._writers[at]) is not None:
                 before.add(writer)
-        for at in self._segments(writes):
+        for at in self._intervals(writes):
             before.update(self._readers[at])
             if (writer := self._writers[at]) is not None and not self._readers[at]:
                 before.add(writer)
-        for at in self._segments(reads):
+        for at in self._intervals(reads):
             self._readers[at].append(node)
-        for low, high in writes.intervals:  # what is written together is one segment again
+        for low, high in writes.intervals:  # what is written together is one interval again
             first, last = self._at(low), self._at(high)
             self._low[first:last] = [low]
             self._writers[first:last] = [node]
             self._readers[first:last] = [[]]
 
     def is_partial(self, nbytes: int) -> bool:
-        """Whether any node touched less than all of the buffer, which has so many bytes."""
+        """Return whether any node touched less than all of the buffer, which has so many bytes."""
         return any(low or high < nbytes for low, high in self._spans)
 
-    def _segments(self, region: Region) -> Iterator[int]:
-        """The segments that some bytes are made of; they are cut at their ends."""
+    def _intervals(self, region: Region) -> Iterator[int]:
+        """The intervals that some bytes are made of; they are cut at their ends."""
         for low, high in region.intervals:
             first = self._at(low)
             yield from range(first, self._at(high))
 
     def _at(self, place: int) -> int:
-        """The segment that begins with a byte; there is one from now on."""
+        """The interval that begins with a byte; there is one from now on."""
         at = bisect_left(self._low, place)
         if self._low[at] != place:
             self._low.insert(at, place)
@@ -69,7 +69,8 @@ class LastAccesses:
 
 @dataclass(frozen=True)
 class Batch:
-    """What was enqueued, in order. ``after``: what nodes come after beyond what the buffers imply, where they do."""
+    """The nodes that were enqueued, in order. ``after``: those that nodes come after beyond what the buffers imply,
+    where they do."""
 
     nodes: tuple[Node, ...]
     buffers: Mapping[BufferKey, Buffer]
@@ -77,7 +78,7 @@ class Batch:
     components: tuple[tuple[int, ...], ...] = ()
 
     def graph(self, name: str = "", warnings: tuple[str, ...] = ()) -> Graph:
-        """With the edges that follow from the order."""
+        """Return the graph, with the edges that follow from the order."""
         found = _Edges()
         for index, node in enumerate(self.nodes):
             found.add(index, node, self.after.get(index, ()))
@@ -86,8 +87,9 @@ class Batch:
         return Graph(self.nodes, self.buffers, edges, self.components, name, warnings, parts=parts)
 
     def with_results(self, keys: Iterable[BufferKey]) -> Batch:
-        """With a node behind all others that the host's copies of these buffers are for, as far as nodes write them:
-        what the host will read is planned, moved and timed as a part of the graph. It is a component of its own."""
+        """Return the batch with a node behind all others that the host's copies of these buffers are for, as far as
+        nodes write them: what the host will read is planned, moved and timed as a part of the graph. It is a component
+        of its own."""
         wanted = tuple(keys)
         written = {key for node in self.nodes for key in node.writes} if wanted else ()
         results = [key for key in dict.fromkeys(wanted) if key in written]
@@ -97,7 +99,7 @@ class Batch:
         return replace(self, nodes=(*self.nodes, result_task(results)), components=(*self.components, *alone))
 
     def as_in(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
-        """With the edges of a graph of the same signature that has buffer b where this has ``keys[b]``."""
+        """Return the graph with the edges of one of the same signature that has buffer b where this has ``keys[b]``."""
         parts = frozenset(map(keys.__getitem__, graph.parts))
         return Graph(self.nodes, self.buffers, graph.predecessors, self.components, parts=parts)
 
@@ -154,7 +156,7 @@ class GraphBuilder:
         return index
 
     def batch(self, components: tuple[tuple[int, ...], ...] = ()) -> Batch:
-        """All that was added."""
+        """Return all that was added."""
         return Batch(tuple(self.nodes), dict(self._buffers), dict(self._after), components)
 
     def build(
@@ -165,7 +167,7 @@ class GraphBuilder:
 
 
 class _Edges:
-    """Of a batch, node by node: ``predecessors``; ``cut``: buffers that are touched in parts."""
+    """The edges of a batch, node by node: ``predecessors``; ``cut``: buffers that are touched in parts."""
 
     def __init__(self) -> None:
         self.predecessors: list[tuple[int, ...]] = []
@@ -206,7 +208,7 @@ class _Edges:
             readers[key] = []
 
     def _note_parts(self, index: int, node: Node, before: set[int]) -> None:
-        """The same, where the node or one before it touches parts of buffers."""
+        """Find what a node comes after, and remember it, where it or one before it touches parts of buffers."""
         reads, writes = touched(node, _Endless())
         for key in dict.fromkeys((*node.reads, *node.writes)):
             if key not in self.cut:
@@ -215,7 +217,7 @@ class _Edges:
 
 
 class _Endless(dict[BufferKey, int]):
-    """As sizes of buffers: until buffers are all known, whole ones end nowhere."""
+    """Sizes of buffers while these are not all known: whole ones end nowhere."""
 
     def __missing__(self, key: BufferKey) -> int:
         return END

@@ -1,5 +1,5 @@
-"""How a launch may be divided into ranges of its work-groups, and what each of them touches. Planners, lowering and
-whoever cuts launches for little memory ask one object; the launches of ranges are made of it in
+"""Division of a launch into ranges of its work-groups, and what each of them touches. Planners, lowering and whoever
+cuts launches for little memory ask one object; the launches of ranges are made of it in
 :mod:`manycl.run.lowering.ranges`."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manycl.graph.versions.host_version import HostProgram
 from manycl.graph.versions.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.group_range import GroupRange
-from manycl.region import NOTHING, Box, Region, union
+from manycl.region import NOTHING, Rectangle, Region, union
 from manycl.units import PAGE
 from manycl.utilities.kept import FEW, MANY, Kept
 
@@ -88,7 +88,7 @@ def broken_promise(launch: Launch) -> str:
 
 
 def identity(launch: Launch, sizes: Mapping[BufferKey, int]) -> Hashable:
-    """What launches have in common whose ranges do the same to the same buffers."""
+    """Return what launches have in common whose ranges do the same to the same buffers."""
     given = tuple((a, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
     ndrange = launch.global_size, launch.local_size, launch.global_offset
     others = tuple(
@@ -98,7 +98,7 @@ def identity(launch: Launch, sizes: Mapping[BufferKey, int]) -> Hashable:
 
 
 def _text(program: ProgramFacts, kernel: KernelFacts) -> Hashable:
-    """What a kernel does; a function of Python may be any, whatever its text."""
+    """Return what a kernel does; a function of Python may be any, whatever its text."""
     name = id(program) if isinstance(program, HostProgram | SequenceProgram) else ()
     return program.source, program.path, program.options, kernel.name, name
 
@@ -150,7 +150,7 @@ class Division:
         self._hulls: Kept[tuple[int, int], tuple[dict[BufferKey, Access] | None]] = Kept(MANY)
 
     def on(self, launch: Launch, keys: Mapping[BufferKey, BufferKey]) -> Division:
-        """The same of a launch that differs in its buffers only: ``keys[b]`` instead of b."""
+        """Return the division of a launch that differs in its buffers only: ``keys[b]`` instead of b."""
         made = object.__new__(type(self))
         made.own_groups, made.dimension, made.groups = self.own_groups, self.dimension, self.groups
         made.facts, made.sub_kernel, made._further = self.facts, self.sub_kernel, self._further
@@ -189,7 +189,9 @@ class Division:
         if by and not found.exact:
             by, found = (
                 0,
-                replace(found, boxes=(Box(0, self.argument(index).size(self.sizes)),), tight=True, elements=""),
+                replace(
+                    found, rectangles=(Rectangle(0, self.argument(index).size(self.sizes)),), tight=True, elements=""
+                ),
             )
         return found.behind(self.argument(index).offset + by)
 
@@ -208,11 +210,11 @@ class Division:
         return self.argument(index).key
 
     def is_one(self, key: BufferKey) -> bool:
-        """Whether all arguments that are a buffer, or a part of it, are the same bytes."""
+        """Return whether all arguments that are a buffer, or a part of it, are the same bytes."""
         return len({(a.offset, a.nbytes) for a in map(self.argument, self.arguments.get(key, ()))}) < 2
 
     def extent(self, key: BufferKey) -> tuple[int, int]:
-        """From which byte up to which the launch may touch a buffer: around its views of it."""
+        """Return from which byte up to which the launch may touch a buffer: around its views of it."""
         mine = [self.argument(i) for i in self.arguments.get(key, ())]
         if not mine:
             return 0, self.sizes[key]
@@ -220,8 +222,8 @@ class Division:
 
     @cached_property
     def proof(self) -> Hashable:
-        """What launches have in common of which one stands for all where a promise is checked: all but the contents of
-        their buffers and scalars. Nothing where nothing is promised."""
+        """The key of launches of which one stands for all where a promise is checked: all but the contents of their
+        buffers and scalars. Nothing where nothing is promised."""
         launch, sizes = self.launch, tuple(self.sizes[a.key] for a in _buffers(self.launch))
         places = tuple(indices[0] for indices in self.arguments.values())
         ndrange = self.dimension, launch.global_size, launch.local_size
@@ -247,7 +249,7 @@ class Division:
     # what ranges touch
 
     def footprints(self, key: BufferKey, kind: str, groups: GroupRange) -> list[Footprint]:
-        """What some groups read, or write (``kind``), of a buffer, by argument that it is, or a view of it."""
+        """Return what some groups read, or write (``kind``), of a buffer, by argument that it is, or a view of it."""
         found = ((i, self.facts.region(i, kind, groups)) for i in self._touching[kind][key])
         return [self._placed(i, region) for i, region in found]
 
@@ -273,7 +275,7 @@ class Division:
             self._common[0].expect(missing)
 
     def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
-        """What some groups do, by buffer."""
+        """Return what some groups do, by buffer."""
         known = self._access.get(groups[1:])
         if known is None:
             if self._common is not None:
@@ -315,8 +317,8 @@ class Division:
         return Access(union(reads), union([region for region, _ in writes]), all(sure for _, sure in writes))
 
     def _around(self, index: int, kind: str, groups: GroupRange) -> tuple[Region, bool]:
-        """What some groups read, or write, of the buffer that an argument is, as :meth:`Footprint.around`, and whether
-        that is sure: nearly all ranges touch what others do, moved."""
+        """Return what some groups read, or write, of the buffer that an argument is, as :meth:`Footprint.around`, and
+        whether that is sure: nearly all ranges touch what others do, moved."""
         if (moved := self._moved(index, kind, groups)) is not None:
             return moved
         found = self.facts.region(index, kind, groups)
@@ -333,7 +335,8 @@ class Division:
         return None if place is None or known is None else (known[0].moved(place[1]), known[1])
 
     def hull(self, groups: GroupRange) -> Mapping[BufferKey, Access] | None:
-        """As :meth:`access`, with intervals around what is touched, where that is found out in no time; else None."""
+        """Return :meth:`access` with intervals around what is touched, where that is found out in no time; else
+        None."""
         known = self._hulls.get(groups[1:])
         if known is None:
             hulls: dict[BufferKey, Access] | None = None
@@ -347,25 +350,25 @@ class Division:
         return known[0]
 
     def density(self, groups: GroupRange) -> float | None:
-        """Which part of the interval around it some groups touch, at least, of any buffer (what they touch in several
-        ways counts as often); None where that takes long to find out."""
+        """Return the part of the interval around it that some groups touch, at least, of any buffer (what they touch in
+        several ways counts as often); None where that takes long to find out."""
         found, parts = self._quick(groups), [1.0]
         for reads, writes in found.values() if found is not None else ():
             access = _hull(reads, writes)
             low, high = (access.reads | access.writes).hull
             if high > low:
-                parts.append(sum(box.nbytes for f in (*reads, *writes) for box in f.boxes) / (high - low))
+                parts.append(sum(rect.nbytes for f in (*reads, *writes) for rect in f.rectangles) / (high - low))
         return None if found is None else min(parts)
 
     def _quick(self, groups: GroupRange) -> dict[BufferKey, tuple[list[Footprint], list[Footprint]]] | None:
-        """What is read and written by buffer, without isl."""
+        """Return what is read and written by buffer, without isl."""
         out: dict[BufferKey, tuple[list[Footprint], list[Footprint]]] = {}
         for key, indices in self.arguments.items():
             reads, writes = out[key] = [], []
             for index in indices:
                 argument = self.launch.kernel.arguments[index]
                 for kind, asked, kept in (("read", argument.reads, reads), ("write", argument.writes, writes)):
-                    found = self.facts.regions.boxed(index, kind, groups) if asked else None
+                    found = self.facts.regions.rectangular(index, kind, groups) if asked else None
                     if asked and found is None:
                         return None
                     if found is not None:
@@ -413,7 +416,8 @@ class Division:
         return frozenset(self.key(i) for i in self.merge_kernel.reads)
 
     def reduction(self, shared: Set[BufferKey]) -> Reduction:
-        """What combines results where ranges in several memories write the same bytes of buffers ``shared``."""
+        """Return the reduction that combines results where ranges in several memories write the same bytes of buffers
+        ``shared``."""
         if self.operations or shared & self.promised:
             return Reduction.DIFFERENCE
         if not shared:
@@ -424,8 +428,8 @@ class Division:
 
 
 class HostDivision(Division):
-    """Of a version that is a function of Python: its ranges do to the buffers what those of the kernel do that it is a
-    version of. They have whole buffers, and nothing but different bytes is put together."""
+    """The division of a version that is a function of Python: its ranges do to the buffers what those of the kernel do
+    that it is a version of. They have whole buffers, and nothing but different bytes is put together."""
 
     def __init__(self, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> None:
         program = launch.program
@@ -457,13 +461,15 @@ class HostDivision(Division):
 
 def _hull(reads: list[Footprint], writes: list[Footprint]) -> Access:
     """Intervals around what is read and written; all of the latter is, where it is one interval for certain."""
-    boxes = [box for found in writes for box in found.boxes]
-    sure = len(boxes) == 1 and boxes[0].kind == "interval" and all(found.exact for found in writes)
-    return Access(_around([box for found in reads for box in found.boxes]), _around(boxes), sure)
+    rectangles = [rect for found in writes for rect in found.rectangles]
+    sure = len(rectangles) == 1 and rectangles[0].kind == "interval" and all(found.exact for found in writes)
+    return Access(_around([rect for found in reads for rect in found.rectangles]), _around(rectangles), sure)
 
 
-def _around(boxes: list[Box]) -> Region:
-    return Region.span(min(box.offset for box in boxes), max(box.end for box in boxes)) if boxes else NOTHING
+def _around(rectangles: list[Rectangle]) -> Region:
+    if not rectangles:
+        return NOTHING
+    return Region.span(min(rect.offset for rect in rectangles), max(rect.end for rect in rectangles))
 
 
 # Whether ranges of a launch may run different versions of its kernel.

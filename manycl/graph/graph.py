@@ -46,7 +46,8 @@ class Window(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Of a range of ``launch``: pieces that other ranges write meanwhile, in elements apart or atomically: no race."""
+    """The pieces of a range of ``launch`` that other ranges write meanwhile, in elements apart or atomically: no
+    race."""
 
     launch: int
     pieces: frozenset[BufferKey]
@@ -73,7 +74,7 @@ class BufferArg:
         return sizes[self.key] if self.nbytes is None else self.nbytes
 
     def of(self, key: BufferKey) -> BufferArg:
-        """The same bytes of another buffer."""
+        """Return the same bytes of another buffer."""
         return self if key == self.key else BufferArg(key, self.offset, self.nbytes)
 
 
@@ -222,7 +223,7 @@ class MemoryTask:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CopyTask(MemoryTask):
-    """They are copied from another buffer (the second of ``args``), or from other bytes of the same one."""
+    """A copy of bytes from another buffer (the second of ``args``), or from other bytes of the same one."""
 
     function: ClassVar[str] = "copy"
     source_offset: int
@@ -230,7 +231,7 @@ class CopyTask(MemoryTask):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FillTask(MemoryTask):
-    """They are filled with a pattern, again and again."""
+    """A fill of bytes with a pattern, again and again."""
 
     function: ClassVar[str] = "fill"
     pattern: bytes
@@ -333,7 +334,7 @@ class Graph:
 
 
 def _contents(task: DeviceTask) -> tuple[object, ...]:
-    """All that a launch consists of but its rank; facts by identity, as they are shared and large."""
+    """Return all that a launch consists of but its rank; facts by identity, as they are shared and large."""
     if isinstance(task, CopyTask | FillTask):
         return type(task), *(getattr(task, name) for name in _NAMES[type(task)] if name not in ("name", "rank"))
     return (
@@ -359,7 +360,7 @@ def version_contents(versions: tuple[Version, ...]) -> tuple[object, ...]:
 
 
 def same_graph(one: Graph, other: Graph) -> bool:
-    """Whether the steps of one graph are those of another: the same launches of the same buffers."""
+    """Return whether the steps of one graph are those of another: the same launches of the same buffers."""
     return one is other or (
         len(one) == len(other)
         and one.predecessors == other.predecessors
@@ -370,7 +371,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
 
 
 def same_node(one: Node, other: Node) -> bool:
-    """Whether a node does what another one does, with the same buffers."""
+    """Return whether a node does what another one does, with the same buffers."""
     return one is other or (
         type(one) is type(other) is not HostTask  # (a host function may do something else)
         and all(getattr(one, name) == getattr(other, name) for name in _NAMES[type(one)])

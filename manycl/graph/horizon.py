@@ -1,6 +1,6 @@
-"""How much is collected before it runs without being asked for: programs that enqueue a loop of any length keep their
-devices busy meanwhile, and what repeats is met again, part by part. Counted in commands, so that what is planned
-together does not depend on how busy the machine is."""
+"""The horizon: how much is collected before it runs without being asked for: programs that enqueue a loop of any length
+keep their devices busy meanwhile, and what repeats is met again, part by part. Counted in commands, so that what is
+planned together does not depend on how busy the machine is."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ LONGEST = 64
 
 
 def missing(nodes: Sequence[Node]) -> int:
-    """How many more commands a part needs that has as many as the horizon, or more, so that the next one is like it."""
+    """Return how many more commands a part needs that has as many as the horizon, or more, so that the next one is like
+    it."""
     body = _body([_kind(node) for node in nodes[-4 * LONGEST :]])
     return -len(nodes) % body
 
 
 def _kind(node: Node) -> tuple[object, ...]:
-    """What is the same of a command each time that a loop comes to it."""
+    """Return what is the same of a command each time that a loop comes to it."""
     if isinstance(node, Launch):
         return node.name, node.global_size, node.local_size, len(node.args)
     return type(node), node.name

@@ -1,4 +1,4 @@
-"""From a launch in a graph to what the analysis is told of it: sizes, scalars, shared buffers, and annotations."""
+"""The facts of a launch in a graph that the analysis is told: sizes, scalars, shared buffers, and annotations."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _OPERATIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 
 
 def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Version | None = None) -> KnownLaunch:
-    """What the analysis is told of a launch, or of another version of it, for :func:`manycl.analysis.service.launched`.
-    ``sizes``: bytes of each of its buffers by key. Floating-point arguments on which no access depends are left out.
-    Raises LaunchError where the local size is left open, or an annotation cannot be evaluated for this launch."""
+    """Return what the analysis is told of a launch, or of another version of it, for
+    :func:`manycl.analysis.service.launched`. ``sizes``: bytes of each of its buffers by key. Floating-point arguments
+    on which no access depends are left out. Raises LaunchError where the local size is left open, or an annotation
+    cannot be evaluated for this launch."""
     own = version or Version(launch.program, launch.kernel, launch.global_size, launch.local_size)
     annotations = launch.annotations if version is None else version.annotations
     if own.local_size is None:
@@ -55,8 +56,8 @@ def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Versio
 def shared_memory(
     arguments: Mapping[int, BufferArg], nbytes: Mapping[int, int]
 ) -> tuple[dict[int, int], frozenset[int]]:
-    """Which of some buffer arguments (by index) have the same bytes, each with the first of them; and which have some
-    bytes in common with others that have not the same."""
+    """Return which of some buffer arguments (by index) have the same bytes, each with the first of them; and which have
+    some bytes in common with others that have not the same."""
     same: dict[int, int] = {}
     first: dict[tuple[int, int, int], int] = {}
     by_key: dict[int, list[tuple[int, int]]] = {}

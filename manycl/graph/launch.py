@@ -1,6 +1,6 @@
-"""What makes a launch right: its arguments, their bytes, and its NDRange; checked before it is planned. The rules are
-OpenCL's (clSetKernelArg, clEnqueueNDRangeKernel), narrowed where OpenCL leaves room for silent mistakes: a scalar is
-converted by value to the declared type, never reinterpreted, and must fit."""
+"""Checks of a launch: its arguments, their bytes, and its NDRange; checked before it is planned. The rules are OpenCL's
+(clSetKernelArg, clEnqueueNDRangeKernel), narrowed where OpenCL leaves room for silent mistakes: a scalar is converted
+by value to the declared type, never reinterpreted, and must fit."""
 
 from __future__ import annotations
 
@@ -242,8 +242,8 @@ def leaves(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
 
 
 class LaunchOptions(NamedTuple):
-    """What need not be said of a launch: its ``name`` (else the kernel's), where it may run (``device``), its place
-    among others (``rank``: highest first), promises of what it touches, tenths for GPUs (``partition``)."""
+    """Options of a launch: its ``name`` (else the kernel's), where it may run (``device``), its place among others
+    (``rank``: highest first), promises of what it touches, tenths for GPUs (``partition``)."""
 
     name: str = ""
     device: str | Placement = ""
@@ -366,7 +366,7 @@ def _describe(facts: ArgumentFacts) -> str:
 
 
 def with_arguments(launch: Launch, args: tuple[Argument, ...]) -> Launch:
-    """The same launch with other arguments, of the same kinds."""
+    """Return a launch with other arguments, of the same kinds."""
     given = list(zip(launch.kernel.arguments, args, strict=True))
     reads = dict.fromkeys(a.key for fact, a in given if isinstance(a, BufferArg) and fact.reads)
     writes = dict.fromkeys(a.key for fact, a in given if isinstance(a, BufferArg) and fact.writes)

@@ -1,4 +1,4 @@
-"""How what ranges of a launch wrote in several memories becomes one, and what is remembered of that."""
+"""Reductions: how what ranges of a launch wrote in several memories becomes one, and what is remembered of that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Reduction(StrEnum):
-    """What is done for a launch whose ranges run in several memories:
+    """The ways to put results together of a launch whose ranges run in several memories:
 
     - NONE: no two ranges in different memories write the same bytes (of what is known of them). Bytes that a range is
       only said to write at most are brought first, so that its memory holds current contents whatever it leaves out;
@@ -32,7 +32,7 @@ class Reduction(StrEnum):
     DIFFERENCE = "difference"
 
     def words(self, operation: str = "") -> str:
-        """What users are told."""
+        """Return what users are told."""
         name = {Reduction.NONE: "in place", Reduction.SCATTER: "merge kernel"}.get(self, self.value)
         return f"{name} {operation}" if operation else name
 
@@ -60,17 +60,17 @@ class Promised(NamedTuple):
 
     @classmethod
     def of(cls, proof: Hashable, launch: Launch) -> Promised:
-        """What is known now."""
+        """Return what is known now."""
         return cls(proof, launch.program, launch.kernel, PROMISES.is_kept(proof))
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing else is known of it now."""
+        """True if nothing else is known of it now."""
         return PROMISES.is_kept(self.proof) == self.is_kept and not PROMISES.broken(self.program, self.kernel)
 
 
 class Noted(Protocol):
-    """What all processes of the user note and find (:class:`manycl.utilities.disk_cache.DiskCache`)."""
+    """The notes that all processes of the user write and find (:class:`manycl.utilities.disk_cache.DiskCache`)."""
 
     def recall(self, question: bytes) -> object: ...
 
@@ -78,9 +78,9 @@ class Noted(Protocol):
 
 
 class Promises:
-    """What runs have shown of launches whose work-groups are promised to be apart: those whose ranges, on copies, left
-    what the undivided launch left, and the kernels of which ranges did not. The latter are never divided by a promise
-    again, until their source changes; by no process of the user where ``others`` is set."""
+    """The findings of runs about launches whose work-groups are promised to be apart: those whose ranges, on copies,
+    left what the undivided launch left, and the kernels of which ranges did not. The latter are never divided by a
+    promise again, until their source changes; by no process of the user where ``others`` is set."""
 
     def __init__(self) -> None:
         self._kept: Kept[Hashable, bool] = Kept(MANY)

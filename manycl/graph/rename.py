@@ -1,4 +1,4 @@
-"""The same graph, or a node of one, on other buffers."""
+"""Renaming: a graph, or a node of one, on other buffers."""
 
 from __future__ import annotations
 

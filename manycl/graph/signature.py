@@ -1,4 +1,4 @@
-"""What graphs have in common that do the same with other buffers. Pure."""
+"""Signatures of graphs: what those have in common that do the same with other buffers. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Signature(NamedTuple):
 
 
 def signature(batch: Batch) -> Signature | None:
-    """What a batch has in common with others. None for one with host functions: each has to run as it was given. Takes
-    some microsecond a node."""
+    """Return what a batch has in common with others. None for one with host functions: each has to run as it was given.
+    Takes some microsecond a node."""
     places: dict[BufferKey, int] = {}
     nodes: list[object] = []
     scalars: list[bytes] = []

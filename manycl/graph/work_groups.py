@@ -45,8 +45,8 @@ def ungathered(launch: Launch) -> Launch:
 
 
 def chosen_by_driver(launch: Launch) -> bool:
-    """Whether the driver is to choose the work-groups of the parts of a launch: it was to choose those of the launch,
-    and the ones by which the parts are named are too small to be run."""
+    """Return whether the driver is to choose the work-groups of the parts of a launch: it was to choose those of the
+    launch, and the ones by which the parts are named are too small to be run."""
     local = with_work_groups(launch).local_size
     return launch.local_size is None and (local is None or math.prod(local) < min(LEAST, launch.work_items))
 

@@ -179,7 +179,8 @@ class Activities:
             here = self._on[activity.device]
             self._load[activity.device] = max(1.0, math.fsum([self._all[t].share for t in here]))
             touched.update(here)
-        if self._using and (activity.share or activity.use != NOTHING):
+        # (how kernels share a device matters to others by what these draw of memories)
+        if self._using and (activity.use != NOTHING or (activity.share and self._contention.limited)):
             uses = []
             for token in self._using:
                 a = self._all[token]

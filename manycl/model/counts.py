@@ -23,8 +23,8 @@ from manycl.utilities.unforeseen import told
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
 
-MOST = 64  # launches of a graph that are counted, or by which models are compared, at most
-EACH = 8  # launches of one kernel that are counted, or by which a guess is scaled, at most
+MOST = 64  # launches of a graph that are counted, or by which models are compared, at most; our own choice
+EACH = 8  # launches of one kernel that are counted, or by which a guess is scaled, at most; our own choice
 PROPORTION = "in proportion to another launch of the kernel"
 
 

@@ -54,7 +54,7 @@ class ModelEstimates(Estimates):
         self.is_counted = counted
         self._names = [identity(d) for d in machine.devices]
         self._ranges: dict[tuple[int, int, int], RangeCosts | None] = {}
-        self._densities: dict[Hashable, tuple[float, ...]] = {}  # by node, version, work-group size and groups
+        self._densities: dict[Hashable, tuple[float, ...]] = {}  # by kernel, NDRange, groups and what decides them
 
     def uncounted(self) -> ModelEstimates:
         if self._exact:
@@ -118,7 +118,8 @@ class ModelEstimates(Estimates):
             waves = replace(waves, floor=max(1.0, min(waves.floor, one)))
         trips = trip_count(chosen.program, chosen.kernel)
         along = [d for d, n in enumerate(zip(chosen.global_size, local, strict=True)) if -(-n[0] // n[1]) == of]
-        asked = self._graph.same[node], self.version(node, device), local, of
+        decided = trips.item.deciding(task.args) if trips.item is not None else ()
+        asked = id(chosen.kernel), chosen.global_size, task.global_offset, local, of, decided
         if (density := self._densities.get(asked)) is None:
             density = trips.along(task, chosen, local, along[-1], cells_of(of)) if along else ()
             self._densities[asked] = density
@@ -173,7 +174,7 @@ class ModelEstimates(Estimates):
                 return None
             buffers = self._graph.buffers
             sizes = tuple([(a.key, buffers[a.key].nbytes) for a in task.args if isinstance(a, BufferArg)])
-            return first_slice(task, version, self._machine.devices[device].kind, sizes)
+            return first_slice(task, version, self._machine.devices[device], sizes)
         except Exception as error:
             told(error, f"looking for the features of kernel {task.kernel.name}")
             return None
@@ -262,7 +263,7 @@ class ModelEstimates(Estimates):
 
     @property
     def _kinds(self) -> dict[object, LaunchRow]:
-        """The same for each kind of launch, whatever its buffers."""
+        """Predictions of each kind of launch on each device, whatever its buffers."""
         return self._table[1]
 
     @cached_property
@@ -309,7 +310,7 @@ def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
         return Estimate(_GUESSED, _GUESSED / FACTOR_LIMIT, _GUESSED * FACTOR_LIMIT, "a guess"), version
 
 
-_GUESSED = 1e-3  # seconds of a guess
+_GUESSED = 1e-3  # seconds of a launch that nothing can predict; our own choice
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:
@@ -327,13 +328,13 @@ def launch_kind(launch: Launch) -> tuple[object, ...]:
 
 @lru_cache(MANY)
 def first_slice(
-    launch: Launch, version: int | None, kind: str, sizes: tuple[tuple[BufferKey, int], ...]
+    launch: Launch, version: int | None, device: Device, sizes: tuple[tuple[BufferKey, int], ...]
 ) -> float | None:
-    """Return the work-items of a slice of a version of a launch (None: it has none), on a kind of device, by the
+    """Return the work-items of a slice of a version of a launch (None: it has none), on a device, by the
     predictors that come with manycl. None where they know nothing of such devices, or the analysis finds no features.
     ``sizes``: the bytes of the launch's buffers."""
     chosen = launch if version is None else launch.versions[version]
-    if kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
+    if device.kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
         return None
     facts = facts_of(launch, chosen, dict(sizes))
-    return None if facts is None else shipped().points(facts.features, kind)
+    return None if facts is None else shipped().points(facts.features, device.kind, device.compute_units)

@@ -13,7 +13,7 @@ from statistics import median
 
 from manycl.model.work import Estimate, around, beyond
 
-_MISFIT = 3.0  # a size that took this many times its neighbours' prediction is refused
+_MISFIT = 3.0  # a size that took this many times its neighbours' prediction is refused; our own choice
 
 
 @dataclass(frozen=True, slots=True)

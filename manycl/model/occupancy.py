@@ -65,11 +65,14 @@ def share_of(work_items: float, work_groups: float, device: Device) -> float:
 _BUSY = 512
 """Work-items that keep a unit of a GPU busy: 16 warps, as four schedulers have instructions of four clocks (CUDA C++
 Programming Guide, Multiprocessor Level, compute capability 7 and later)."""
-_RESIDENT = (32, 16, 12, 8, 6, 4, 3, 2, 1)  # resident groups that are tried; 32 is the most (likewise)
-_BETTER = 0.05  # the mean relative error of a range by which other waves must explain it better
-UNLIKE = 1.25  # the factor from which ranges of a launch cost different times, and do not only disturb each other
+_RESIDENT = (32, 16, 12, 8, 6, 4, 3, 2, 1)
+"""Groups that may be resident; 32 is the most (CUDA C++ Programming Guide, likewise)."""
+_BETTER = 0.05  # the mean relative error of a range by which other waves must explain it better; our own choice
+UNLIKE = 1.25
+"""The factor from which ranges of a launch cost different times, and do not only disturb each other; our own choice."""
 RANGES = 16  # measured ranges of a kernel on a device that are kept
-_CELLS, _SWEEPS = 64, 8  # parts of a launch whose costs are told apart; sweeps over the measured ranges
+_CELLS = 64  # parts of a launch whose costs are told apart; our own choice
+_SWEEPS = 8  # sweeps over the measured ranges; our own choice
 
 
 class LaunchRange(NamedTuple):

@@ -22,7 +22,7 @@ from manycl.machine import NATIVE, Device
 from manycl.model.occupancy import share_of
 from manycl.model.work import Estimate
 
-OPERATIONS_PER_ITEM = 64.0  # operations assumed for a step of a work-item's loops
+OPERATIONS_PER_ITEM = 64.0  # operations assumed for a step of a work-item's loops; our own choice
 MEASURED = ("flops", "bandwidth", "launch_overhead")
 """The device's numbers that the guess rests on; ``Machine.notes`` has their sources."""
 
@@ -53,16 +53,22 @@ _WEIGHTS = {
 _PRODUCT = {"float.mul": 1, "float.add": 1, "load.global": 2, "int.mul": 2, "int.add": 3, "compare.int": 1}
 """The operations of a step of a naive matrix product, whose rate is often given for a device."""
 _SCATTERED = 1.25
-"""Clocks of a native device's core for an access at which the work-items of a vector touch elements apart."""
-_CACHED, _FASTER = 1 << 20, 2.0
-"""Bytes a core that stay in its caches from one launch to the next, and the factor by which they are then faster."""
-_DOUBLE = 2.0  # plain operations that one of double precision is worth
-_DIVISION = 4.0  # plain operations that a division is worth
-_COUNTED = 4.0  # factor by which a roofline of counted operations may be off: caches, latencies, vector units
-_ASSUMED = 30.0  # factor where all operations are assumed
-ESTIMATED = 3.0  # factor that a device's estimated numbers add to any of them, and scaling by another size or device
-_ENOUGH = 5  # kernels from which earlier comparisons replace these factors
-FACTOR_LIMIT = 1000.0  # the largest factor by which a guess is scaled or corrected, up or down
+"""Clocks of a native device's core for an access at which the work-items of a vector touch elements apart; our own
+choice, judged by ``benchmarks/stages.py first_guesses``."""
+_CACHED = 1 << 20
+"""Bytes a core that stay in its caches from one launch to the next; our own choice."""
+_FASTER = 2.0
+"""The factor by which bytes in a cache are faster than those of memory; our own choice."""
+_DOUBLE = 2.0  # plain operations that one of double precision is worth; our own choice
+_DIVISION = 4.0  # plain operations that a division is worth; our own choice
+_COUNTED = 4.0
+"""Factor by which a roofline of counted operations may be off: caches, latencies, vector units; our own choice."""
+_ASSUMED = 30.0  # factor where all operations are assumed; our own choice
+ESTIMATED = 3.0
+"""Factor that a device's estimated numbers add to any of them, and scaling by another size or device; our own
+choice."""
+_ENOUGH = 5  # kernels from which earlier comparisons replace these factors; our own choice
+FACTOR_LIMIT = 1000.0  # the largest factor by which a guess is scaled or corrected, up or down; our own choice
 
 
 @dataclass(frozen=True, slots=True)

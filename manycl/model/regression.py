@@ -21,13 +21,14 @@ from manycl.utilities.kept import ENOUGH
 if TYPE_CHECKING:
     import numpy as np
 
-_CANDIDATES = 400  # the most sets of samples to start from; all of them up to 14 samples
-_TYPICAL = 3.5  # robust standard deviations within which a sample is used
-_LEAST_SCATTER = 0.002  # relative; samples closer than this to a fit are never refused
-_SIMPLER = 1.1  # a model with more terms must be better by this factor
-_TRIMMED = 0.8  # the share of samples that judge a model; the others may be outliers
+_CANDIDATES = 400  # the most sets of samples to start from; all of them up to 14 samples; our own choice
+_TYPICAL = 3.5
+"""Robust standard deviations within which a sample is used (B. Iglewicz and D. Hoaglin, 1993; our own choice)."""
+_LEAST_SCATTER = 0.002  # relative; samples closer than this to a fit are never refused; our own choice
+_SIMPLER = 1.1  # a model with more terms must be better by this factor; our own choice
+_TRIMMED = 0.8  # the share of samples that judge a model; the others may be outliers; our own choice
 
-# the terms in use: T f, T, 1
+# the terms of T f, T and 1 (MKMD, Section 4, Eq. 3) that models may have
 _TERMS = ((0,), (1,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2))
 
 

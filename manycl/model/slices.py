@@ -2,8 +2,10 @@
 
 There are three ways to find them. Device-Hopping's predictors (P. Metzger et al., TACO 2021, Section 4) use only a
 kernel's features: linear regression on logarithms for CPUs, a random forest for GPUs (of logarithms, too, unlike the
-paper's: targets differ a thousandfold), kept as JSON. Its rule for sparse matrices (Section 4.5) keeps a slice in the
-cache. Ours measures: the first slices, of different sizes, show the cost of a slice beside its work.
+paper's: targets differ a thousandfold), kept as JSON. A slice costs about as much on many compute units as on one: so
+models are of points per compute unit, unlike the paper's, which are of one machine. Its rule for sparse matrices
+(Section 4.5) keeps a slice in the cache. Ours measures: the first slices, of different sizes, show the cost of a slice
+beside its work.
 
 Predictors are trained with scikit-learn (Sections 4.1 and 4.3). A target is the smallest slice size at which a kernel
 that never migrates takes only a given part longer; it is found by trying. Models are judged by leaving out one kernel
@@ -32,7 +34,7 @@ from manycl.units import LARGEST
 from manycl.utilities.kept import ENOUGH
 from manycl.utilities.unforeseen import told
 
-FORMAT = 1  # version of the JSON files
+FORMAT = 2  # version of the JSON files
 
 
 class SliceError(ManyclError):
@@ -50,7 +52,7 @@ class LinearSlices:
     scales: tuple[float, ...]
 
     def predict(self, logarithms: Sequence[float]) -> float:
-        """Return the points of a slice, for a kernel's features
+        """Return the points of a slice per compute unit, for a kernel's features
         (:meth:`manycl.analysis.costs.cost_function.Features.logarithms`)."""
         z = [(x - m) / s for x, m, s in zip(logarithms, self.means, self.scales, strict=False)]
         total = self.intercept + sum(w * x for w, x in zip(self.weights, z, strict=True))
@@ -103,10 +105,11 @@ class Predictors:
     models: Mapping[str, SliceModel]
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def points(self, features: Features, kind: str) -> float | None:
-        """Return the work-items of a slice of a launch, on a kind of device; None where nothing is known of it."""
+    def points(self, features: Features, kind: str, units: int) -> float | None:
+        """Return the work-items of a slice of a launch, on a kind of device with so many compute units; None where
+        nothing is known of it."""
         model = self.models.get(kind)
-        return None if model is None else model.predict(features.logarithms(kind))
+        return None if model is None else units * model.predict(features.logarithms(kind))
 
     def to_json(self) -> dict[str, Any]:
         models = {kind: model.to_json() for kind, model in self.models.items()}
@@ -181,7 +184,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-_DEEPEST = 16  # levels of a tree that is read, at most
+_DEEPEST = 16  # levels of a tree that is read, at most; our own choice
 
 
 def _tree(value: Any, features: int, depth: int) -> Tree:
@@ -220,13 +223,14 @@ def measured_cost(taken: Sequence[tuple[int, float]]) -> tuple[float, float] | N
     return max(median([t - slope * n for n, t in taken]), 0.0), 1.0 / slope
 
 
-TREES = 50  # trees of the random forest
-DEPTH = 2  # depth of a tree, at most
+TREES = 50  # trees of the random forest; our own choice
+DEPTH = 2  # depth of a tree, at most; our own choice
 FEATURES: Mapping[str, tuple[str, ...]] = {"cpu": CPU, "gpu": GPU}
 
 
 class SliceSample(NamedTuple):
-    """A kernel's launch on a kind of device: the logarithms of its features, and the target, in points of a slice."""
+    """A kernel's launch on a kind of device: the logarithms of its features, and the target, in points of a slice per
+    compute unit."""
 
     kernel: str
     kind: str

@@ -114,13 +114,14 @@ LARGE = 1 << 20
 """Bytes from which a transfer tells the bandwidth of a link, and is worth a command, a queue or locked memory of its
 own: a command that waits for another queue waits some 40 us longer (NVIDIA's driver)."""
 CHUNK = 8 << 20
-"""Bytes of a chunk where nothing is known of a machine's links."""
+"""Bytes of a chunk where nothing is known of a machine's links; our own choice."""
 SIZES = tuple(1 << n for n in range(18, 27))
 """Bytes that a chunk may have: 256 KiB to 64 MiB."""
 SLOWER = 0.03
-"""The part of the highest throughput that chunks may cost."""
+"""The part of the highest throughput that chunks may cost; our own choice."""
 REACTION = 2e-3
-"""The most seconds of a chunk, unless it is of the smallest size: stopping a transfer takes as long."""
+"""The most seconds of a chunk, unless it is of the smallest size, as stopping a transfer takes as long; our own
+choice."""
 
 
 def smallest(rates: Mapping[int, float]) -> int:

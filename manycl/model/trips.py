@@ -9,6 +9,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -41,6 +42,14 @@ class TripCount(NamedTuple):
     def arguments(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
         """Return the arguments that f depends on besides the NDRange."""
         return tuple(args[index] for _, index, _ in self.scalars) if self.scalars else ()
+
+    def deciding(self, args: Sequence[Argument]) -> tuple[float, ...]:
+        """Return the values with which scalars come into f: of launches of one NDRange where these are the same, f is,
+        too. A loop's counter often decides no more than whether something is computed at all."""
+        if self.f is None:
+            return ()
+        at = self._values(args)
+        return tuple([_value(e, at) for e in _of_scalars(self.f, frozenset([name for name, _, _ in self.scalars]))])
 
     def of(self, launch: Launch, chosen: Launch | Version) -> float:
         """Return f of a launch (of one of its versions); 1 at least."""
@@ -85,10 +94,7 @@ class TripCount(NamedTuple):
         for d, first in enumerate(launch.global_offset or ()):
             ids = {**ids, f"gid{d}": ids[f"gid{d}"] + first} if f"gid{d}" in ids else ids
         at |= ids
-        for name, index, code in self.scalars:
-            data = launch.args[index]
-            if isinstance(data, bytes) and len(data) == struct.calcsize(code):
-                at[name] = float(struct.unpack(code, data)[0])
+        at |= self._values(launch.args)
         try:
             return _value(self.f, at)
         except (OverflowError, RecursionError):
@@ -96,6 +102,15 @@ class TripCount(NamedTuple):
         except Exception as error:
             told(error, f"evaluating f of {launch.name}")
             return None
+
+    def _values(self, args: Sequence[Argument]) -> dict[str, float]:
+        """Return the scalars' values by name."""
+        at = dict[str, float]()
+        for name, index, code in self.scalars:
+            data = args[index]
+            if isinstance(data, bytes) and len(data) == struct.calcsize(code):
+                at[name] = float(struct.unpack(code, data)[0])
+        return at
 
 
 ONCE = TripCount()
@@ -171,6 +186,15 @@ def _scalars(kernel: KernelFacts, e: Expr) -> tuple[tuple[str, int, str], ...]:
         for a in kernel.arguments
         if a.kind == "scalar" and a.name in names and a.base in TYPES and a.lanes == 1
     )
+
+
+@lru_cache(MANY)
+def _of_scalars(e: Expr, names: frozenset[str]) -> tuple[Expr, ...]:
+    """Return the largest parts of an expression that have no other variables than these."""
+    own = e.variables().keys()
+    if own <= names:
+        return (e,) if own else ()
+    return tuple(dict.fromkeys([part for inner in e.args for part in _of_scalars(inner, names)]))
 
 
 def _sizes_and_ids(

@@ -74,7 +74,8 @@ def work_of(launch: Launch, chosen: Launch | Version) -> Work:
 
 _NINE_OF_TEN = NormalDist().inv_cdf(0.95) * math.sqrt(math.pi / 2.0)
 """Mean sizes of normal errors within which nine of ten errors lie."""
-_UNSURE = 0.25  # relative error assumed where it is unknown: of one measurement, or of two that cannot disagree
+_UNSURE = 0.25
+"""Relative error assumed where it is unknown: of one measurement, or of two that cannot disagree; our own choice."""
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)
 IMPOSSIBLE = Estimate(math.inf, math.inf, math.inf, "no version for such a device")
 
@@ -89,7 +90,7 @@ def beyond(value: float, least: float, most: float) -> float:
 
 
 FLOOR = 0.02
-"""The least relative error of any model: what fits five points exactly is luck, not knowledge."""
+"""The least relative error of any model, as what fits five points exactly is luck, not knowledge; our own choice."""
 
 
 def around(seconds: float, error: float, distance: float, source: str, samples: int) -> Estimate:

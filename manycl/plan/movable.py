@@ -32,7 +32,7 @@ LOST = 1.5
 AT_MOST = 0.6
 """The most by which a launch is taken to be longer, as a part of it (simulated: times assumed to be half)."""
 PACKETS = 16
-"""Packets of a device in a launch, one after another."""
+"""Packets of a device in a launch, one after another; our own choice."""
 ENDINGS = 3
 """Packets of a device whose launches can end early: it takes all of its share at once, and others steal a few
 (simulated and measured: 2 packets in all for two devices that end together, up to 7 where times are off)."""
@@ -40,7 +40,8 @@ ENQUEUING = 0.25e-3
 """Seconds of a processor's core that a packet costs devices that are processors themselves: the thread that decides and
 enqueues it is woken for it (measured with two native devices, on two cores)."""
 CUTTING = 8e-3
-"""Seconds of cutting a launch into chunks (``run/lowering/chunks.py``), once for all launches that are the same."""
+"""Seconds of cutting a launch into chunks (``run/lowering/chunks.py``), once for all launches that are the same; our
+own choice."""
 MOVING = "moving"
 """The key of the verdicts in a plan's details."""
 

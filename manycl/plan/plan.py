@@ -17,7 +17,8 @@ from manycl.utilities.checked import checked
 from manycl.utilities.shown import html
 
 ROUNDING = 1e-9
-"""The part of a time by which sums of the same times in another order differ at most: sums of floats are not exact."""
+"""The part of a time by which sums of the same times in another order differ at most, as sums of floats are not exact:
+far more than the rounding of doubles (our own choice)."""
 FORMAT = 2  # version of the JSON files
 ON_HOST: Final = DeviceIndex(-1)
 """The device index of a host task's assignment, the only negative one. Lists by device that also have an element for

@@ -22,18 +22,22 @@ from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, as_ranges
 from manycl.plan.tuning import PLANNING
 
-FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
-"""Seconds after which a demanded device is to be free, by its kind, and for other kinds: the most work that it has at a
-time."""
-PACKETS_IN_FLIGHT, BESIDE = 2, 3
-"""Packets that a device has at a time: for a processor, one behind another; for other devices, beside each other, as
-packets of few work-groups leave room."""
+FREE = {"cpu": 4e-3}
+"""Seconds after which a demanded device is to be free, by its kind: the most work that it has at a time; our own
+choice."""
+FREE_OTHERS = 0.75e-3
+"""Seconds after which a demanded device of another kind is to be free; our own choice."""
+PACKETS_IN_FLIGHT = 2
+"""Packets that a processor has at a time, one behind another; our own choice."""
+BESIDE = 3
+"""Packets that other devices have at a time, beside each other, as packets of few work-groups leave room; our own
+choice."""
 COST = 0.01
 """The part by which packets of a launch may take longer than all of it, where they are only for devices that leave,
-come or become slower."""
+come or become slower; our own choice."""
 FILLED = 1024
-"""Work-items for each compute unit, at least, in all packets that a device has at a time: GPUs run up to 2,048 there,
-and fewer take as long."""
+"""Work-items for each compute unit, at least, in all packets that a device has at a time; our own choice: GPUs run up
+to 2,048 there, and fewer take as long."""
 
 
 def within(device: Device) -> float:

@@ -18,14 +18,14 @@ from manycl.machine import HOST, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import LaunchRange
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.merging import Merging
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan, alone
 from manycl.plan.split import Split
 from manycl.region import NOTHING
 
 
-class Part(NamedTuple):
+class ValidInterval(NamedTuple):
     """Bytes ``low`` … ``high - 1`` of a buffer, valid in these memories."""
 
     low: int
@@ -39,7 +39,8 @@ BufferRange = tuple[BufferKey, int, int]
 HANDOVER = 50e-6
 """Seconds of a handover from device to device, until measured (36-52 us with PoCL on two cores, 110 between H200s)."""
 ENQUEUING = 20e-6
-"""Seconds in which the engine decides on a command and enqueues it."""
+"""Seconds in which the engine decides on a command and enqueues it, until measured
+(docs/decisions/16-eager-streams.md)."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Problem:
     schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's predecessors
     among them. The inputs of a fixed node have been transferred; ``valid`` is the state before it.
 
-    ``parts[b]``, for a buffer that is not valid as a whole anywhere: its intervals in order, and the memories in which
-    each is valid. Divided launches follow them, whole kernels go by ``valid[b]``.
+    ``valid_intervals[b]``, for a buffer that is not valid as a whole anywhere: its intervals in order, and the memories
+    in which each is valid. Divided launches follow them, whole kernels go by ``valid[b]``.
 
     ``spills``: the engine runs a launch that does not fit into a device's memory in ranges, one after another
     (``run/tiling/tiling.py``), if it may be split.
@@ -69,7 +70,7 @@ class Problem:
     (``run/simulation/foresee.py``), which takes milliseconds; None where it is not worth that. Of a policy that decides
     at run time, it has the makespan alone. ``foresee(plan, problem)``: for another problem in the same state.
 
-    ``looks``: what a session has found out of how launches may be split; None: nothing.
+    ``analysis``: the launches that a session has analysed for splitting, and what it may spend on more; None: nothing.
 
     ``merging``: when results of launches' parts are written to the host's memory.
 
@@ -98,24 +99,24 @@ class Problem:
     handover: float = HANDOVER
     splits: Mapping[int, Split] = field(default_factory=dict)
     fixed: tuple[Assignment, ...] = ()
-    parts: Mapping[BufferKey, tuple[Part, ...]] = field(default_factory=dict)
+    valid_intervals: Mapping[BufferKey, tuple[ValidInterval, ...]] = field(default_factory=dict)
     spills: bool = False
     repeated: int = 0
     rival: bool = False
     foresee: Callable[..., Plan] | None = None
-    looks: Looks | None = None
+    analysis: AnalysisBudget | None = None
     away: frozenset[DeviceIndex] = frozenset()
     merging: Merging = "automatic"
     demanded: frozenset[DeviceIndex] = frozenset()
     as_planned: bool = False
     in_kernel_queues: bool = False
 
-    def initial(self, key: BufferKey) -> tuple[Part, ...]:
+    def initial(self, key: BufferKey) -> tuple[ValidInterval, ...]:
         """Return where the contents of a buffer are at the start, part by part (none: they are undefined)."""
         places = self.valid.get(key)
-        if key in self.parts:
-            return self.parts[key]
-        return (Part(0, self.graph.buffers[key].nbytes, places),) if places else ()
+        if key in self.valid_intervals:
+            return self.valid_intervals[key]
+        return (ValidInterval(0, self.graph.buffers[key].nbytes, places),) if places else ()
 
     def allowed(self, node: int) -> tuple[DeviceIndex, ...]:
         """Return the indices of the devices that may run the node as a whole: those it prefers that can run it, and
@@ -193,13 +194,13 @@ class Problem:
         launch. Buffers that are only written are among them: a kernel may leave parts of them as they were."""
         task, buffers = self.graph.nodes[node], self.graph.buffers
         keys = dict.fromkeys((*task.reads, *task.writes))
-        slices = self.splits[node].slices if count else {}
+        regions = self.splits[node].regions if count else {}
         parts = not self.graph.parts.isdisjoint(keys)
         reads, writes = touched(task, self._sizes) if parts else ({}, {})
         out: list[BufferRange] = []
         for key in keys:
             size = buffers[key].nbytes
-            part = slices.get(key)
+            part = regions.get(key)
             if part is not None:
                 low, high = part.bounds(first, count, size)
                 out.append((key, low, high))
@@ -392,7 +393,7 @@ class Problem:
         seconds, memory = 0.0, HOST if device == ON_HOST else self.machine.devices[device].memory
         for key in self.results.get(node, ()) if memory != HOST else ():
             nbytes = self.graph.buffers[key].nbytes
-            if groups and key in self.splits[node].slices:
+            if groups and key in self.splits[node].regions:
                 nbytes = nbytes * groups // self.splits[node].groups
             seconds += self.estimates.transfer(nbytes, memory, HOST)
         return seconds

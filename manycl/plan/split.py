@@ -15,12 +15,12 @@ from manycl.graph.reduction import Reduction
 from manycl.plan.plan import WHOLE, Assignment
 
 _MERGES = tuple(Reduction)
-_WHOLE: Mapping[BufferKey, Slice] = MappingProxyType({})
+_WHOLE: Mapping[BufferKey, LinearRegion] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """The part of a buffer that a range of groups touches: groups f … f + n - 1 touch the bytes from ``offset + stride
+class LinearRegion:
+    """The bytes of a buffer that a range of groups touches: groups f … f + n - 1 touch the bytes from ``offset + stride
     f`` to ``offset + stride (f + n - 1) + width``, cut at the buffer's ends. ``width - stride`` bytes are shared by
     neighbours (the halo of a stencil); ``width`` 0 stands for ``stride``: none. ``stride`` 0: all groups touch the same
     bytes. ``anywhere``: they touch as many bytes, which may lie elsewhere."""
@@ -87,15 +87,15 @@ class AnalysedSplits(Mapping[int, "Split"]):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split: a launch of ``groups`` work-groups along ``dimension`` may be divided there. ``slices[key]`` is the part
-    of a buffer that a range touches; every range touches all of the other buffers. ``merge``: how partial results of
+    """A split: a launch of ``groups`` work-groups along ``dimension`` may be divided there. ``regions[key]`` says
+    what a range touches of a buffer; every range touches all of the other buffers. ``merge``: how partial results of
     several memories become one. Where it is not NONE, they move to one device, which takes ``merge_seconds[device]``
     for each other memory (empty: estimated from bytes and bandwidth); all that the launch writes is in its memory alone
     then."""
 
     dimension: int
     groups: int
-    slices: Mapping[BufferKey, Slice] = field(default_factory=lambda: _WHOLE)
+    regions: Mapping[BufferKey, LinearRegion] = field(default_factory=lambda: _WHOLE)
     merge: Reduction = Reduction.NONE
     merge_seconds: tuple[float, ...] = ()
 
@@ -104,12 +104,12 @@ class Split:
         if self.groups < 1 or self.dimension not in (0, 1, 2) or self.merge not in _MERGES:
             raise PolicyError(f"no launch can be split like this: {self}")
         for key in writes:
-            part = self.slices.get(key)
+            part = self.regions.get(key)
             if self.merge is Reduction.NONE and (part is None or part.width not in (0, part.stride)):
                 raise PolicyError(f"ranges that all write buffer {key} need to be merged: {self}")
             if self.merge is not Reduction.NONE and part is not None:
                 # parts of a merged buffer would be transferred and changed in one memory, whole in another
-                raise PolicyError(f"buffer {key} is merged: it cannot be sliced: {self}")
+                raise PolicyError(f"buffer {key} is merged: it has no linear region: {self}")
             if self.merge is Reduction.SCATTER and key in reads:
                 raise PolicyError(f"buffer {key} is read by the launch: it is merged by difference: {self}")
 

@@ -1,6 +1,6 @@
-"""Splitting: how the launches of a graph may be divided, derived from their analysis. The slices are for predictions:
-intervals of bytes that move evenly with the groups, as far as a launch's regions are like that. What a run really moves
-follows the regions themselves (``run/lowering/lower.py``)."""
+"""Splitting: how the launches of a graph may be divided, derived from their analysis. Linear regions are for
+predictions: intervals of bytes that move evenly with the groups, as far as a launch's regions are like that. What a run
+really moves follows the regions themselves (``run/lowering/lower.py``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from manycl.graph.versions.versions import possible, run_as
 from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.machine import DEVICE_KINDS
-from manycl.plan.split import Along, AnalysedSplits, Slice, Split
+from manycl.plan.split import Along, AnalysedSplits, LinearRegion, Split
 from manycl.plan.tuning import PLANNING
 from manycl.region import union
 from manycl.utilities.disk_cache import DiskCache
@@ -282,14 +282,14 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
 
 def _on(split: Split, keys: Sequence[BufferKey] | Mapping[BufferKey, BufferKey]) -> Split:
     """Return the split for buffers ``keys[b]`` instead of b."""
-    return replace(split, slices={keys[key]: part for key, part in split.slices.items()})
+    return replace(split, regions={keys[key]: part for key, part in split.regions.items()})
 
 
 def _moved(split: Split, further: Mapping[BufferKey, int], times: int = 1) -> Split:
     """Return the split of a launch whose accesses are so many bytes further on, by buffer."""
-    moved = {key: split.slices[key] for key in further if key in split.slices}
-    slices = {k: replace(s, offset=s.offset + times * further[k]) for k, s in moved.items() if not s.anywhere}
-    return replace(split, slices={**split.slices, **slices}) if slices else split
+    moved = {key: split.regions[key] for key in further if key in split.regions}
+    regions = {k: replace(s, offset=s.offset + times * further[k]) for k, s in moved.items() if not s.anywhere}
+    return replace(split, regions={**split.regions, **regions}) if regions else split
 
 
 def _best(launch: Launch, versions: Sequence[Launch], sizes: Mapping[BufferKey, int]) -> Split | str:
@@ -323,31 +323,31 @@ def _split(division: Division) -> tuple[int, Split]:
     launch, dimension, groups = division.launch, division.dimension, division.groups
     division.foresee(("read", "write"), [division.range(f, 1) for f in _sample(groups)])
     reads = [k for k in launch.reads if k not in launch.writes]
-    slices = {k: part for k in reads if (part := _slice(division, k, ("read",))) is not None}
+    regions = {k: part for k in reads if (part := _linear_region(division, k, ("read",))) is not None}
     if division.operations:
-        return 3, Split(dimension, groups, slices, Reduction.DIFFERENCE)
+        return 3, Split(dimension, groups, regions, Reduction.DIFFERENCE)
     rank = 0
     shared: set[BufferKey] = set()
-    written: dict[BufferKey, Slice] = {}
+    written: dict[BufferKey, LinearRegion] = {}
     for key in launch.writes:
-        part = _slice(division, key, ("read", "write"))
+        part = _linear_region(division, key, ("read", "write"))
         if part is not None and part.width <= part.stride:
-            written[key] = Slice(part.stride, 0, part.offset)
+            written[key] = LinearRegion(part.stride, 0, part.offset)
         elif division.is_one(key) and _are_apart(division, key):
             rank = 1  # rectangles: as many bytes, wherever they lie
             low, high = division.extent(key)
-            written[key] = Slice(-(-(high - low) // groups), 0, low, anywhere=True)
+            written[key] = LinearRegion(-(-(high - low) // groups), 0, low, anywhere=True)
         else:
             shared.add(key)
     reduction = division.reduction(shared)
     if reduction is Reduction.NONE:
-        return rank, Split(dimension, groups, {**slices, **written})
+        return rank, Split(dimension, groups, {**regions, **written})
     if reduction is Reduction.DIFFERENCE or not set(launch.reads).isdisjoint(launch.writes):
-        return 3, Split(dimension, groups, slices, Reduction.DIFFERENCE)
-    return 2, Split(dimension, groups, slices, Reduction.SCATTER)
+        return 3, Split(dimension, groups, regions, Reduction.DIFFERENCE)
+    return 2, Split(dimension, groups, regions, Reduction.SCATTER)
 
 
-def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | None:
+def _linear_region(division: Division, key: BufferKey, kinds: Sequence[str]) -> LinearRegion | None:
     """Return the interval that moves with the groups and holds what these touch; None where there is none."""
     if not division.is_one(key):
         return None
@@ -355,9 +355,9 @@ def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | 
     ends: dict[int, tuple[int, int]] = {}
     for f in _sample(division.groups):
         of = division.range(f, 1)
-        boxes = [b for kind in kinds for r in division.footprints(key, kind, of) for b in r.boxes if b.width]
-        if boxes:
-            ends[f] = min(b.offset for b in boxes), max(b.end for b in boxes)
+        rectangles = [b for kind in kinds for r in division.footprints(key, kind, of) for b in r.rectangles if b.width]
+        if rectangles:
+            ends[f] = min(b.offset for b in rectangles), max(b.end for b in rectangles)
     if middle - 1 not in ends or middle not in ends:
         return None
     stride = ends[middle][0] - ends[middle - 1][0]
@@ -366,12 +366,14 @@ def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | 
     offset = min(low - stride * f for f, (low, _) in ends.items())
     width = max(high - stride * f for f, (_, high) in ends.items()) - offset
     return (
-        Slice(stride, width, offset) if width < PLANNING.nearly_all * division.sizes[key] or width <= stride else None
+        LinearRegion(stride, width, offset)
+        if width < PLANNING.nearly_all * division.sizes[key] or width <= stride
+        else None
     )
 
 
 def _sample(groups: int) -> list[int]:
-    """Return the groups that slices go by."""
+    """Return the groups that linear regions go by."""
     middle = groups // 2
     return sorted({f for f in (0, 1, 2, middle - 1, middle, groups - 2, groups - 1) if 0 <= f < groups})
 

@@ -64,7 +64,7 @@ class PlanningTuning(NamedTuple):
     """Seconds of planning, compiling and trying a plan that divides, for a cell (``benchmarks/everyday.py``); and of
     foreseeing one, which takes 0.1 to 1 ms."""
     nearly_all: float = 0.9
-    """The part of a buffer from which a group's slice (plan/splitting.py), or a window, counts as all of it."""
+    """The part of a buffer from which a group's linear region (plan/splitting.py), or a window, counts as all of it."""
 
     # plans foreseen by the engine (``simulate_10000_s`` of ``benchmarks/planning.py``)
     foreseen: int = 8
@@ -87,8 +87,8 @@ class PlanningTuning(NamedTuple):
     """The probability that nodes are taken out of the critical path, and not out of all."""
     free: float = 0.6
     """The probability that a node that was taken out may run on any device."""
-    stretch: float = 0.2
-    """The probability that a whole stretch of time may run on any device."""
+    period: float = 0.2
+    """The probability that a whole period of time may run on any device."""
 
     # balance (``manycl bench mkmd``)
     short: float = 0.02

@@ -1,1 +1,3 @@
-"""Reports of plans and traces: summaries, decisions, progress, notebooks."""
+"""Reports of plans and traces: summaries, decisions, progress, notebooks.
+
+May import run and the stages before."""

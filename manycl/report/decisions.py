@@ -72,7 +72,8 @@ class Merged:
 
 
 def merged(trace: Trace) -> Merged | None:
-    """From the trace's ``details["merging"]``; None where there is none, or one that is not of its form."""
+    """Return the merging in the trace's ``details["merging"]``; None where there is none, or one that is not of its
+    form."""
     found = next(_told((trace.details.get("merging"),), Merged), None)
     return found if found is not None and min(found.parts, found.nbytes) >= 0 and found.asked in _ASKED else None
 
@@ -134,12 +135,13 @@ class LaunchDivision:
 
 
 def unforeseen(trace: Trace) -> tuple[str, ...]:
-    """From the trace's ``details["unforeseen"]``: what failed that the run could do without."""
+    """Return, from the trace's ``details["unforeseen"]``, what failed that the run could do without."""
     return tuple(entry for entry in _entries(trace, "unforeseen") if isinstance(entry, str))
 
 
 def submitted(trace: Trace) -> tuple[str, ...]:
-    """From the trace's ``details["submission"]``: which commands were eager or planned, and why, safe to show."""
+    """Return, from the trace's ``details["submission"]``, which commands were eager or planned, and why, safe to
+    show."""
     return tuple(printable(entry) for entry in _entries(trace, "submission") if isinstance(entry, str))
 
 
@@ -148,9 +150,9 @@ def submitted(trace: Trace) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MovingShares:
-    """Of ``launches`` launches of a kernel: whether their shares could move, why, the seconds that this was to ``gain``
-    and to ``cost``; ``alike``: whether all devices give the same bits; ``elsewhere``: the part of their work-groups
-    that ran elsewhere than planned (None: they have not run, or could not move)."""
+    """The decision about ``launches`` launches of a kernel: whether their shares could move, why, the seconds that this
+    was to ``gain`` and to ``cost``; ``alike``: whether all devices give the same bits; ``elsewhere``: the part of their
+    work-groups that ran elsewhere than planned (None: they have not run, or could not move)."""
 
     kernel: str
     launches: int
@@ -163,7 +165,8 @@ class MovingShares:
 
 
 def moving_shares(trace: Trace) -> tuple[MovingShares, ...]:
-    """From the trace's ``details["moving"]`` and ``["stolen"]``, most seconds at stake first, without other forms."""
+    """Return the decisions in the trace's ``details["moving"]`` and ``["stolen"]``, most seconds at stake first,
+    without other forms."""
     stolen = trace.details.get("stolen", {})
     parts = (
         {name: float(part) for name, part in stolen.items() if isinstance(part, float | int)}

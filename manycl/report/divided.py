@@ -151,7 +151,8 @@ class MissedPlan:
 
 
 def missed_plan(trace: Trace) -> MissedPlan | None:
-    """What is to be explained of a run; None where it took about what was planned, or nobody had foreseen that."""
+    """Return what is to be explained of a run; None where it took about what was planned, or nobody had foreseen
+    that."""
     plan = trace.details.get("planned", {})
     foreseen, computing = plan.get("makespan"), plan.get("computing")
     makespan = trace.makespan
@@ -170,7 +171,7 @@ def missed_plan(trace: Trace) -> MissedPlan | None:
 
 
 def missed_lines(missed: MissedPlan) -> Iterator[str]:
-    """For people."""
+    """Return them as lines for people."""
     times = missed.makespan / missed.planned
     yield f"the run took {times:.2g} times what was planned:"
     if not missed.kernels:
@@ -189,7 +190,7 @@ def missed_lines(missed: MissedPlan) -> Iterator[str]:
 
 
 def _named(missed: MissedPlan) -> str:
-    """Of the kernels, those that say most."""
+    """Return the kernels that say most."""
     worth = NEAR * abs(missed.makespan - missed.planned) / _MOST
     far = [k for k in missed.kernels[:_MOST] if abs(k.took - k.planned) > worth]
     words = (f"{printable(k.name)} took {seconds(k.took)} instead of {seconds(k.planned)}" for k in far)

@@ -1,4 +1,4 @@
-"""What notebooks show: HTML for a cell, with no script but that of a chart, which is a page in a frame of its own."""
+"""HTML for notebooks: for a cell, with no script but that of a chart, which is a page in a frame of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LONG = f"More than {MOST:,} events: <code>trace.gantt(&quot;run.html&quot;)</co
 
 @html.register
 def plan(value: Plan) -> str:
-    """Of a plan that was foreseen the chart of that; else who runs what when, by the policy's estimate."""
+    """The chart of a plan that was foreseen; else who runs what when, by the policy's estimate."""
     if value.events:
         return trace(value.as_trace())
     rows = []
@@ -66,7 +66,7 @@ def program(value: ProgramFacts) -> str:
 
 
 def kernel(value: ProgramFacts, facts: KernelFacts) -> str:
-    """The same of one kernel."""
+    """The facts of one kernel."""
     rows = [
         (text(a.name or "(unnamed)"), text(type_of(a)), a.address_space, text(a.direction or a.kind), text(a.reason))
         for a in facts.arguments
@@ -79,7 +79,8 @@ def kernel(value: ProgramFacts, facts: KernelFacts) -> str:
 
 
 def _ranges(value: ProgramFacts, facts: KernelFacts) -> list[str]:
-    """Whether ranges of the work-groups may run on different devices, as far as that is the same for all launches."""
+    """Return whether ranges of the work-groups may run on different devices, as far as that is the same for all
+    launches."""
     try:
         reason = service.sub_kernel(value, facts.name).reason
     except ManyclError as error:

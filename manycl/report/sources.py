@@ -1,4 +1,5 @@
-"""Which estimates a plan rests on: for every kernel and device where they come from, and how far off they have been."""
+"""The estimates that a plan rests on: for every kernel and device where they come from, and how far off they have
+been."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class EstimateSource:
 
 
 def sources(trace: Trace, graph: Graph, machine: Machine, estimates: ModelEstimates) -> list[EstimateSource]:
-    """Of all whole launches and ranges in a plan's or a simulation's trace, the costliest first."""
+    """Return the sources of all whole launches and ranges in a plan's or a simulation's trace, the costliest first."""
     devices = {d.name: i for i, d in machine.numbered()}
     groups: dict[tuple[str, str, str], list[Estimate]] = {}
     for event in trace.kernels():
@@ -63,7 +64,7 @@ def sources(trace: Trace, graph: Graph, machine: Machine, estimates: ModelEstima
 
 
 def table(found: Sequence[EstimateSource]) -> str:
-    """For people: a row for each, the costliest first."""
+    """Return a table for people: a row for each, the costliest first."""
     rows = [("KERNEL", "DEVICE", "LAUNCHES", "EACH", "BETWEEN", "HAS BEEN OFF", "ESTIMATE FROM")]
     for s in found[:_MOST]:
         off = "never compared" if s.error_percent is None else f"{s.error_percent:.1f} %"

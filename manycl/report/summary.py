@@ -1,4 +1,4 @@
-"""What a trace amounts to: makespan, busy devices, bytes on links, the longest path."""
+"""Summaries of traces: makespan, busy devices, bytes on links, the longest path."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Summary:
         return asdict(self)
 
     def text(self) -> str:
-        """For people: aligned, at most about 25 lines whatever the trace."""
+        """Return it for people: aligned, at most about 25 lines whatever the trace."""
         return "\n".join(_lines(self))
 
 

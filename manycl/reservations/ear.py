@@ -1,7 +1,8 @@
-"""How processes hear that reservations have changed: each that listens has a datagram socket in the runtime folder.
-What is sent says nothing but that, or what its sender has reserved: who hears it reads the files, and may begin before.
-With it comes, if the sender wants to know when what it has reserved is free, one end of a pipe (SCM_RIGHTS), which the
-listener closes when it has left those devices. The sender sees the other end end once all of them have, or are gone."""
+"""Listeners: sockets by which processes hear that reservations have changed. Each that listens has a datagram socket in
+the runtime folder. What is sent says nothing but that, or what its sender has reserved: who hears it reads the files,
+and may begin before. With it comes, if the sender wants to know when what it has reserved is free, one end of a pipe
+(SCM_RIGHTS), which the listener closes when it has left those devices. The sender sees the other end end once all of
+them have, or are gone."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _made = 0
 
 
 class Ear:
-    """Hears from when it is made until it is closed. Raises ManyclError where it cannot be made."""
+    """A listener, which hears from when it is made until it is closed. Raises ManyclError where it cannot be made."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         global _made
@@ -58,7 +59,8 @@ class Ear:
         return self._socket.fileno()
 
     def heard(self) -> list[int] | None:
-        """The descriptors, which the caller closes, that came with what was sent since the last time, or None."""
+        """Return the descriptors, which the caller closes, that came with what was sent since the last time, or
+        None."""
         found: list[int] = []
         is_any = False
         self.told = []
@@ -87,7 +89,7 @@ class Ear:
 
     @property
     def is_there(self) -> bool:
-        """Whether others find it: a login's runtime folder goes with its last session, and another one comes."""
+        """True if others find it: a login's runtime folder goes with its last session, and another one comes."""
         return str(self._path.parent) == existing() and self._path.exists()
 
     def wake(self) -> None:
@@ -107,12 +109,12 @@ class Ear:
 
 
 def _allowed() -> tuple[int, ...]:
-    """Users who are listened to."""
+    """Return the users who are listened to."""
     return os.geteuid(), 0
 
 
 def listeners(folder: str) -> list[str]:
-    """The names of all sockets."""
+    """Return the names of all sockets."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.name.endswith(ENDING)]
@@ -123,8 +125,8 @@ def listeners(folder: str) -> list[str]:
 def tell(
     folder: str, names: Sequence[str], descriptors: Sequence[int] = (), reserved: Reservation | None = None
 ) -> list[str]:
-    """Tell these listeners that something has changed, or what is ``reserved``; the names of those who have too much to
-    hear just now. Sockets of processes that are gone are removed."""
+    """Tell these listeners that something has changed, or what is ``reserved``; return the names of those who have too
+    much to hear just now. Sockets of processes that are gone are removed."""
     busy, words = [], _NOTHING if reserved is None else reserved.format()
     if len(words) > _MOST_WORDS:
         words = _NOTHING

@@ -20,7 +20,7 @@ MOST_PRIORITY = 1 << 31
 
 
 def check(wanted: Reservation) -> None:
-    """Raises ManyclError for what cannot be."""
+    """Raise ManyclError for a reservation that cannot be."""
     if wanted.seconds is not None and not 0 < wanted.seconds <= MOST_SECONDS:
         raise ManyclError(f"{wanted.device} cannot be reserved for {wanted.seconds:g} s", hint="a positive number")
     if not -MOST_PRIORITY < wanted.priority < MOST_PRIORITY:
@@ -39,17 +39,17 @@ class Hold:
 
     @property
     def name(self) -> str:
-        """Of its file, while it has one."""
+        """The name of its file, while it has one."""
         return self._entry.reservation.name if self._entry is not None else ""
 
     @property
     def reservation(self) -> Reservation | None:
-        """As others see it; None where it is not."""
+        """The reservation as others see it; None where there is none."""
         return self._entry.reservation if self._entry is not None else None
 
     @property
     def is_in_force(self) -> bool:
-        """Whether it is this one's turn; not while one of a higher priority wants the same."""
+        """True if it is this one's turn; not while one of a higher priority wants the same."""
         return self._is_among(in_force(reservations(str(self._folder))))
 
     def begin(
@@ -58,9 +58,9 @@ class Hold:
         wait: bool = True,
         timeout: float | None = None,
     ) -> None:
-        """Until it is in force, and, if it is to ``wait``, until the queues of all processes have left the devices.
-        ``waiting`` is told, each time that they change, of the reservations that it waits for. Raises ManyclError
-        after ``timeout`` seconds: then nothing is reserved."""
+        """Reserve, and wait until the reservation is in force, and, if it is to ``wait``, until the queues of all
+        processes have left the devices. ``waiting`` is told, each time that they change, of the reservations that it
+        waits for. Raises ManyclError after ``timeout`` seconds: then nothing is reserved."""
         be_prompt()
         end = inf if timeout is None else time.monotonic() + timeout
         try:
@@ -78,11 +78,12 @@ class Hold:
             raise
 
     def has_left(self, seconds: float = 0.0) -> bool:
-        """Whether the queues of all processes have left the devices; waits so long for it, at most about."""
+        """Return whether the queues of all processes have left the devices; wait so many seconds for it, at most
+        about."""
         return self._leaving.is_over(seconds)
 
     def end(self) -> None:
-        """Others may use the devices again, and are told so."""
+        """Give the devices back, and tell others so."""
         entry, self._entry = self._entry, None
         self._leaving.close()
         if entry is not None:
@@ -112,12 +113,12 @@ class Hold:
 
 
 def tell_all(folder: str) -> None:
-    """Who listens is to look. (Who is too busy to hear it will look in any case.)"""
+    """Tell all who listen to look. (Who is too busy to hear it will look in any case.)"""
     tell(folder, listeners(folder))
 
 
 class _Hearing:
-    """What a process that waits hears."""
+    """The listener of a process that waits."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._ear = Ear(folder)
@@ -129,7 +130,7 @@ class _Hearing:
         self._ear.close()
 
     def wait(self, seconds: float) -> None:
-        """Until something was sent, for so long at most."""
+        """Wait until something was sent, for so many seconds at most."""
         poll = select.poll()
         poll.register(self._ear, select.POLLIN)
         poll.poll(seconds * 1e3)
@@ -138,7 +139,7 @@ class _Hearing:
 
 
 class _Leaving:
-    """Who listens leaves the devices: each has an end of a pipe, until it has left, or is gone."""
+    """The leaving of all who listen: each has an end of a pipe, until it has left, or is gone."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -147,7 +148,7 @@ class _Leaving:
         self._reserved: Reservation | None = None
 
     def begin(self, reserved: Reservation) -> None:
-        """What is ``reserved`` is in force now."""
+        """Tell listeners that what is ``reserved`` is in force now."""
         self._reserved = reserved
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         closed_in_children.add(self)
@@ -155,7 +156,7 @@ class _Leaving:
         self._tell()
 
     def is_over(self, seconds: float) -> bool:
-        """Whether all have left; waits so long for it, at most."""
+        """Return whether all have left; wait so many seconds for it, at most."""
         if self._read < 0:
             return True
         end = time.monotonic() + seconds

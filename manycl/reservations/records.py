@@ -30,9 +30,9 @@ Resources = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``device``: what is asked for, in the user's words, ``resources``: of the machine; ``command``: what for;
-    ``seconds``: for how long (None: until it ends). The rest is there when it is entered: the ``name`` of its file;
-    ``process``: a word for the process that asked, unlike that of any other one (process numbers come again);
+    """A reservation. ``device``: what is asked for, in the user's words, ``resources``: of the machine; ``command``:
+    what for; ``seconds``: for how long (None: until it ends). The rest is there when it is entered: the ``name`` of its
+    file; ``process``: a word for the process that asked, unlike that of any other one (process numbers come again);
     ``under``: those that it belongs to; ``pid``: its number, for people; ``ticket``: when it asked, by the machine's
     clock, unlike that of any other one; ``since``, ``until``: from when to when, by ``time.time`` and
     ``time.monotonic`` (None: it waits; until it ends)."""
@@ -51,22 +51,23 @@ class Reservation:
     until: float | None = None
 
     def __str__(self) -> str:
-        """Who has it."""
+        """Return in words who has it."""
         until = "until it ends" if self.seconds is None else f"for {self.seconds:g} s"
         return f"process {self.pid}, which has reserved {self.device} {until} ({self.command})"
 
     def is_family(self, other: Reservation) -> bool:
-        """Whether neither waits for the other one."""
+        """Return whether neither waits for the other one."""
         return self.process == other.process or self.process in other.under or other.process in self.under
 
     def format(self) -> bytes:
-        """As in its file."""
+        """Return the text of its file."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps(fields | {"resources": sorted(self.resources)}).encode()
 
 
 def parse(data: bytes, name: str | None = None) -> Reservation | None:
-    """What ``format`` has made, under the ``name`` of the file that says it, if one does; None for anything else."""
+    """Return the reservation of a text that ``format`` has made, under the ``name`` of the file that says it, if one
+    does; None for anything else."""
     try:
         found: dict[str, Any] = json.loads(data)
         found = {key: found[key] for key in Reservation.__slots__} | ({} if name is None else {"name": name})
@@ -77,18 +78,18 @@ def parse(data: bytes, name: str | None = None) -> Reservation | None:
 
 
 def in_order(all_of_them: Iterable[Reservation]) -> list[Reservation]:
-    """Who comes first."""
+    """Return reservations in their order, the first one first."""
     return sorted(all_of_them, key=lambda r: (-r.priority, r.ticket, r.name))
 
 
 def unexpired(all_of_them: Iterable[Reservation], now: float | None = None) -> list[Reservation]:
-    """Less those whose time is over, by ``time.monotonic``."""
+    """Return reservations without those whose time is over, by ``time.monotonic``."""
     now = time.monotonic() if now is None else now
     return [r for r in all_of_them if r.until is None or now < r.until]
 
 
 def in_force(all_of_them: Iterable[Reservation]) -> list[Reservation]:
-    """Those that hold what they asked for, first ones first (none of those that are given has expired)."""
+    """Return those that hold what they asked for, first ones first (none of those that are given has expired)."""
     found: list[Reservation] = []
     before: list[Reservation] = []
     for r in in_order(all_of_them):
@@ -99,7 +100,8 @@ def in_force(all_of_them: Iterable[Reservation]) -> list[Reservation]:
 
 
 def _keeps_waiting(first: Reservation, second: Reservation, holding: Sequence[Reservation]) -> bool:
-    """Whether the second waits for the first: they want the same, and the second's family does not hold it first."""
+    """Return whether the second waits for the first: they want the same, and the second's family does not hold it
+    first."""
     shared = first.resources & second.resources
     if not shared or first.is_family(second):
         return False
@@ -110,7 +112,7 @@ def _keeps_waiting(first: Reservation, second: Reservation, holding: Sequence[Re
 
 
 def held_by_others(all_of_them: Iterable[Reservation], process: str, under: Collection[str]) -> Resources:
-    """What a process that belongs to others (``under``) is not to use."""
+    """Return the resources that a process that belongs to others (``under``) is not to use."""
     taken: Resources = frozenset()
     for r in in_force(all_of_them):
         if r.process != process and r.process not in under:
@@ -122,12 +124,12 @@ def held_by_others(all_of_them: Iterable[Reservation], process: str, under: Coll
 
 
 UNFINISHED = ".unfinished"
-"""What a name ends with while its file is made, which is done with the folder's lock."""
+"""The ending of a name while its file is made, which is done with the folder's lock."""
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """The lock is the folder's own: no file is needed for it. Raises OSError."""
+    """Lock a folder. The lock is the folder's own: no file is needed for it. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -150,7 +152,8 @@ _word = ""
 
 
 def process() -> str:
-    """A word for this process alone on this machine: numbers of processes come again, and are others in containers."""
+    """Return a word for this process alone on this machine: numbers of processes come again, and are others in
+    containers."""
     global _word
     if not _word:
         _word = f"{os.getpid()}-{os.urandom(6).hex()}"
@@ -158,12 +161,12 @@ def process() -> str:
 
 
 def under() -> tuple[str, ...]:
-    """The processes that this one belongs to: it may use what they have reserved."""
+    """Return the processes that this one belongs to: it may use what they have reserved."""
     return tuple(word for word in flags.reservation().split(",") if word)
 
 
 def for_children() -> str:
-    """What processes that are to belong to this one have as MANYCL_RESERVATION."""
+    """Return what processes that are to belong to this one have as MANYCL_RESERVATION."""
     return ",".join((*under(), process()))
 
 

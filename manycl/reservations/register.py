@@ -35,7 +35,8 @@ _MOST = 1 << 20  # bytes of a file that are read
 
 
 def reservations(folder: str | None = None) -> list[Reservation]:
-    """All that are there and not over, in their order (None: of the user's runtime folder, if there is one)."""
+    """Return all reservations that are there and not over, in their order (None: of the user's runtime folder, if there
+    is one)."""
     folder = existing() if folder is None else folder
     if folder is None:
         return []
@@ -48,7 +49,7 @@ def reservations(folder: str | None = None) -> list[Reservation]:
 
 
 def read(path: str) -> Reservation | None:
-    """What a file says, if somebody has it locked; what nobody has is removed."""
+    """Return the reservation in a file, if somebody has it locked; remove a file that nobody has."""
     while True:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -86,7 +87,7 @@ class ReservationFile:
             raise ManyclError(f"nothing can be reserved: {folder}: {error.strerror}") from None
 
     def hold(self) -> None:
-        """It is in force from now on."""
+        """Note that it is in force from now on."""
         r, now = self.reservation, time.monotonic()
         until = None if r.seconds is None else now + r.seconds
         self.reservation = replace(r, since=time.time(), until=until)
@@ -97,7 +98,7 @@ class ReservationFile:
             raise ManyclError(f"nothing can be reserved: {self._folder}: {error.strerror}") from None
 
     def remove(self) -> None:
-        """It is over."""
+        """Remove the file: the reservation is over."""
         if self._handle >= 0:
             with suppress(OSError):
                 os.unlink(self._folder / self.reservation.name)
@@ -111,7 +112,7 @@ class ReservationFile:
             os.close(handle)
 
     def _write(self) -> None:
-        """A new file in place of the one before, locked before it is seen; with the folder's lock."""
+        """Write a new file in place of the one before, locked before it is seen; with the folder's lock."""
         path = self._folder / self.reservation.name
         unfinished = self._folder / f"{self.reservation.name}{UNFINISHED}"
         handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,1 +1,3 @@
-"""Runs: plans lowered to steps, compiled to commands, and played on real or simulated devices."""
+"""Runs: plans lowered to steps, compiled to commands, and played on real or simulated devices.
+
+May import plan and the stages before."""

@@ -2,6 +2,8 @@
 
 PyOpenCL's own Python layer (arrays, elementwise kernels, scans, …) is loaded a second time, unchanged, on top of the
 module that :mod:`manycl.stand_in.install` puts together from this folder: one file for each kind of OpenCL's objects.
+
+May import applications and the stages before.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Finder:
 
     @staticmethod
     def _is_manycl() -> bool:
-        """Whether it is manycl that imports PyOpenCL just now."""
+        """Return whether it is manycl that imports PyOpenCL just now."""
         module = sys.modules.get(_REAL)
         return module is not None and not hasattr(module, "take_out")
 
@@ -62,8 +62,8 @@ def _characterised(spec: ModuleSpec | None) -> ModuleSpec | None:
 
 
 def activate(devices: str | None = None, policy: str | None = None, *, real_too: bool = False) -> None:
-    """From now on ``import pyopencl`` gives a PyOpenCL that runs on manycl: one platform with one device, made of all
-    that are chosen (``devices`` and ``policy`` as of a queue; ``real_too``: the real platforms are shown as well).
+    """Have ``import pyopencl`` give from now on a PyOpenCL that runs on manycl: one platform with one device, made of
+    all that are chosen (``devices`` and ``policy`` as of a queue; ``real_too``: the real platforms are shown as well).
     Raises ManyclError where the program has imported PyOpenCL already."""
     if any(getattr(finder, "stands_in", False) for finder in sys.meta_path):
         raise ManyclError("manycl is active already")

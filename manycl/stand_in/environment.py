@@ -23,7 +23,8 @@ def variables(
     real_too: bool = False,
     reports: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """What is set for a program, beside what is set already; ``reports``: as of :class:`manycl.stand_in.explain`."""
+    """Return what is set for a program, beside what is set already; ``reports``: as of
+    :class:`manycl.stand_in.explain`."""
     found = {"MANYCL": "1"}
     path = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(SITE)]
     if _PACKAGE.parent.name not in ("site-packages", "dist-packages") and str(_PACKAGE.parent) not in path:
@@ -50,12 +51,12 @@ def become(words: list[str], more: Mapping[str, str]) -> NoReturn:
 
 
 def trust_program() -> None:
-    """What a program's kernels do beyond their buffers is the program's, unless MANYCL_BOUNDS is set."""
+    """Leave to the program what its kernels do beyond their buffers, unless MANYCL_BOUNDS is set."""
     os.environ.setdefault("MANYCL_BOUNDS", "off")
 
 
 def take_reports() -> dict[str, Any]:
-    """What is to be told of this process: the first one that uses PyOpenCL, and none of its children."""
+    """Return what is to be told of this process: the first one that uses PyOpenCL, and none of its children."""
     text = flags.reports()
     os.environ.pop(flags.REPORTS, None)
     return dict(json.loads(text)) if text else {}

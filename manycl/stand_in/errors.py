@@ -28,12 +28,12 @@ def numbered(number: int, routine: str, message: str = "") -> Exception:
 
 
 def told(failure: ManyclError, routine: str) -> Exception:
-    """What went wrong on a device, as PyOpenCL would tell it."""
+    """Return what went wrong on a device, as PyOpenCL would tell it."""
     return error("OUT_OF_RESOURCES", routine, str(failure))
 
 
 class translated:  # noqa: N801  (used as a function; a generator would take a microsecond more)
-    """What manycl raises inside becomes one of PyOpenCL's errors."""
+    """A block of which manycl's errors become PyOpenCL's."""
 
     __slots__ = ("_routine",)
 

@@ -1,6 +1,6 @@
-"""What became of a program's kernels: which were divided, which not and why, and what that gained. Whether kernels that
-ran whole could have been divided is asked of the analysis when the program ends, as launches that went to a device at
-once were never looked at."""
+"""An explanation of a program's kernels: which were divided, which not and why, and what that gained. Whether kernels
+that ran whole could have been divided is asked of the analysis when the program ends, as launches that went to a device
+at once were never looked at."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Single(NamedTuple):
-    """All kernels on one device, by what they took there."""
+    """The time of all kernels on one device, by what they took there."""
 
     device: str
     seconds: float
@@ -73,7 +73,7 @@ def _lines(trace: Trace, runtimes: Sequence[Runtime], kernels: Kernels | None) -
 
 
 def _whole(trace: Trace) -> dict[str, WholeLaunches]:
-    """What ran as a whole, by kernel function."""
+    """Return what ran as a whole, by kernel function."""
     found: dict[str, WholeLaunches] = defaultdict(WholeLaunches)
     for event in _kernels(trace):
         if not event.role:
@@ -212,8 +212,8 @@ UNKNOWN = "the program was over before it was found out how"
 
 @dataclass(slots=True)
 class Whole:
-    """What ran of a kernel function. ``launch``: of its launches the one that took longest, with the bytes of its
-    ``sizes``; ``seconds`` that it took; ``runs_took``: the longest run with it."""
+    """The launches of a kernel function that ran. ``launch``: of its launches the one that took longest, with the bytes
+    of its ``sizes``; ``seconds`` that it took; ``runs_took``: the longest run with it."""
 
     launch: Launch
     sizes: Mapping[BufferKey, int]

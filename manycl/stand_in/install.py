@@ -28,7 +28,8 @@ class Settings(NamedTuple):
 
 
 def install(settings: Settings) -> None:
-    """From now on ``import pyopencl`` gives PyOpenCL's Python layer on the stand-in; what has the real one keeps it."""
+    """Have ``import pyopencl`` give from now on PyOpenCL's Python layer on the stand-in; what has the real one keeps
+    it."""
     trust_program()
     prepare()
     begin(take_reports())
@@ -51,5 +52,5 @@ def core(settings: Settings) -> ModuleType:
 
 
 def _is_own(value: Any, source: ModuleType) -> bool:
-    """Whether a module defines it, and not only imports it."""
+    """Return whether a module defines it, and not only imports it."""
     return getattr(value, "__module__", None) == source.__name__

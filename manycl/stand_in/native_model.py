@@ -1,5 +1,5 @@
-"""What OpenCL asks of devices, answered for native ones: where nobody else can, or would have to build a program first.
-Versions and limits are those of OpenCL C 1.2 on native devices (``drivers/native``)."""
+"""Answers to what OpenCL asks of devices, for native ones: where nobody else can, or would have to build a program
+first. Versions and limits are those of OpenCL C 1.2 on native devices (``drivers/native``)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _EXTENSIONS = (
 
 
 def compiles(session: Session, facts: ProgramFacts) -> bool:
-    """Whether all devices of a session are native, and can compile all kernels of a program, as far as that is known
-    before they are launched: then no other driver has to build it."""
+    """Return whether all devices of a session are native, and can compile all kernels of a program, as far as that is
+    known before they are launched: then no other driver has to build it."""
     if not all(isinstance(one.handle, NativeHandle) for one in session.devices.opened):
         return False
     if _STRICT in facts.options:
@@ -55,7 +55,7 @@ _SUCCESS, _ERROR = 0, -2  # cl_build_status
 
 
 def build_info(is_built: bool, options: str, words: str) -> dict[int, Any]:
-    """What is told of a program that no other driver has built: its words are those of manycl's analysis."""
+    """Return what is told of a program that no other driver has built: its words are those of manycl's analysis."""
     return {
         _BUILD.STATUS: _SUCCESS if is_built else _ERROR,
         _BUILD.OPTIONS: options,
@@ -65,7 +65,7 @@ def build_info(is_built: bool, options: str, words: str) -> dict[int, Any]:
 
 
 def group_info(facts: KernelFacts, session: Session, given: Sequence[Any]) -> dict[int, Any]:
-    """What native devices tell of a kernel's work-groups, by the names of OpenCL's questions."""
+    """Return what native devices tell of a kernel's work-groups, by the names of OpenCL's questions."""
     most = min(device.max_work_group for device in session.machine.devices)
     local = facts.local_bytes + sum(value.size for value in given if isinstance(value, LocalMemory))
     return {

@@ -1,6 +1,6 @@
-"""What runs a program's commands: a queue of manycl's, and one real device for what that does not know. All queues of
-all contexts of a device are one queue here: the order in which a program enqueues is one that OpenCL allows for them,
-too. What waits for a user event is enqueued later (:mod:`manycl.stand_in.objects.events`)."""
+"""The runtime that runs a program's commands: a queue of manycl's, and one real device for what that does not know. All
+queues of all contexts of a device are one queue here: the order in which a program enqueues is one that OpenCL allows
+for them, too. What waits for a user event is enqueued later (:mod:`manycl.stand_in.objects.events`)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Loan:
         return lent if buffer is whole else lent.get_sub_region(buffer.low, buffer.nbytes, 0)
 
     def end(self) -> None:
-        """What the device has written is in the buffers."""
+        """Put what the device has written into the buffers."""
         for bring in self.returns:
             bring(self._queue)
         for whole, lent in self._wholes.items():
@@ -166,7 +166,7 @@ class Arrivals:
                     deliver()
 
     def was_told(self, event: Event) -> None:
-        """Who waits for a read knows that it has failed."""
+        """Note that who waits for a read knows that it has failed."""
         with self._lock:
             self.look()
             self.lost = [lost for lost in self.lost if lost[0] is not event]
@@ -179,7 +179,8 @@ class Arrivals:
             raise anew(lost[0][1])
 
     def wait_for(self, data: Bytes) -> None:
-        """Until what some memory is about to be asked for is there. (What goes wrong is told to who waits for it.)"""
+        """Wait until what some memory is about to be asked for is there. (What goes wrong is told to who waits for
+        it.)"""
         with self._lock:
             coming = [arrival for arrival in self.under_way if np.may_share_memory(arrival.memory, data)]
         for arrival in coming:
@@ -247,7 +248,7 @@ class Runtime:
                 self.queue.finish()
 
     def finish(self) -> None:
-        """Until all that was enqueued has ended."""
+        """Wait until all that was enqueued has ended."""
         with translated("clFinish"):
             try:
                 self.queue.catch_up()
@@ -330,8 +331,8 @@ class Runtime:
             return buffers.overwrite(key, low, nbytes) if writes else found
 
     def in_place(self, array: Array) -> Bytes:
-        """All bytes of a whole array where the host has them, for reading and writing, once what was enqueued has run:
-        there are no other copies any more."""
+        """Return all bytes of a whole array where the host has them, for reading and writing, once what was enqueued
+        has run: there are no other copies any more."""
         with translated("clEnqueueMapBuffer"):
             self.queue.finish_for(Place.of(array.buffer))
             return self.session.buffers.overwrite(array.buffer.key, keeps=True)
@@ -351,5 +352,5 @@ def runtime(devices: str | None = None, policy: str | None = None) -> Runtime:
 
 
 def runtimes() -> tuple[Runtime, ...]:
-    """All that have been opened."""
+    """Return all that have been opened."""
     return tuple(_runtimes.values())

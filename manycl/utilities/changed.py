@@ -11,8 +11,8 @@ named = tuple.__new__
 
 
 def changed(value: Value, **fields: Any) -> Value:
-    """As ``dataclasses.replace`` of a dataclass without slots, in a tenth of its time: nothing is computed anew, not
-    even what is cached, which must not depend on these fields."""
+    """Do what ``dataclasses.replace`` does with a dataclass without slots, in a tenth of its time: nothing is computed
+    anew, not even what is cached, which must not depend on these fields."""
     made = object.__new__(type(value))
     made.__dict__.update(value.__dict__)
     made.__dict__.update(fields)

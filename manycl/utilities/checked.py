@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import sys
 from collections.abc import Callable, Collection, Mapping
-from functools import cache, wraps
+from functools import cache, reduce, wraps
 from inspect import isfunction, unwrap
 from itertools import chain
 from numbers import Integral, Real
@@ -75,7 +75,7 @@ def _test(hint: Any, names: dict[str, Any]) -> _Test:
     fits, words = [f for f, _ in of], " or ".join(dict.fromkeys(w for _, w in of))
     if origin in (Union, UnionType):
         quick = sorted(fits, key=lambda f: f is not _SIMPLE[type(None)][0])  # most are left away
-        return lambda v: any(f(v) for f in quick), words
+        return reduce(lambda f, g: lambda v: f(v) or g(v), quick), words
     if origin in (dict, collections.abc.Mapping):
         all_fit: Callable[[Any], bool] = lambda v: all(fits[0](k) and fits[1](v[k]) for k in v)  # noqa: E731
         return lambda v: isinstance(v, Mapping) and all_fit(v), f"a dictionary of {of[1][1]} by name"

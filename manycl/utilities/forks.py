@@ -1,4 +1,5 @@
-"""Whether this process is the one in which something was begun, for who asks all the time: system calls take 0.2 us."""
+"""Forks: whether this process is the one in which something was begun, for who asks all the time: system calls take 0.2
+us."""
 
 from __future__ import annotations
 

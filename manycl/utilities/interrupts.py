@@ -27,7 +27,7 @@ _main = threading.main_thread().ident
 
 
 def is_failing() -> bool:
-    """Whether the program ends by an exception that nobody caught: nobody waits for what still runs then."""
+    """Return whether the program ends by an exception that nobody caught: nobody waits for what still runs then."""
     return hasattr(sys, "last_value") and not hasattr(sys, "ps1")  # (where Python is used interactively, one is usual)
 
 
@@ -93,12 +93,13 @@ interruptible = _Interruptible()
 def uncollected() -> Iterator[None]:
     """Do without garbage collection inside, and begin to count anew what makes one due. Imports make tens of thousands
     of objects that stay: searching them takes long, and would often be due in a program's first run."""
-    was_enabled = gc.isenabled()
+    was_enabled, modules = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # (what the program has frozen stays so)
+        # what the program has frozen stays so (and is counted one by one: only after imports)
+        if len(sys.modules) != modules and not gc.get_freeze_count():
             gc.freeze()  # all objects become old ones, without a search
             gc.unfreeze()
         if was_enabled:

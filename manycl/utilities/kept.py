@@ -68,7 +68,7 @@ class Kept(Generic[Key, Value]):
             return value
 
     def values(self) -> list[Value]:
-        """All that is kept now."""
+        """Return all that is kept now."""
         with self._lock:
             return [answer.value for answer in self._values.values()]
 

@@ -1,7 +1,7 @@
-"""What happens beside the results, for Python's ``logging``: every logger of manycl's is below ``manycl``. Nothing is
-shown unless the program asks for it (``logging.basicConfig(level="INFO")``). WARNING: something is done without, or
-differently; INFO: what happens once in a while (devices, plans, runs that were planned); DEBUG: the rest, but nothing
-for each command: commands are in traces, and on standard error with MANYCL_DEBUG."""
+"""Logs of what happens beside the results, by Python's ``logging``: every logger of manycl's is below ``manycl``.
+Nothing is shown unless the program asks for it (``logging.basicConfig(level="INFO")``). WARNING: something is done
+without, or differently; INFO: what happens once in a while (devices, plans, runs that were planned); DEBUG: the rest,
+but nothing for each command: commands are in traces, and on standard error with MANYCL_DEBUG."""
 
 from __future__ import annotations
 

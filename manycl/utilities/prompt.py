@@ -54,8 +54,8 @@ thread = _Thread()
 
 
 def give_way() -> None:
-    """Python's lock is another thread's now, if one waits for it, and then this one's again: for who does nothing but
-    look, which keeps others waiting for 5 ms. (``time.sleep(0)`` takes 80 us, this 0.5.)"""
+    """Give Python's lock to another thread, if one waits for it, and then take it again: for who does nothing but look,
+    which keeps others waiting for 5 ms. (``time.sleep(0)`` takes 80 us, this 0.5.)"""
     select.select((), (), (), 0)
 
 
@@ -127,7 +127,7 @@ def _ask() -> None:
 
 
 def _attributes() -> tuple[int, ...] | None:
-    """Of the calling thread, which has the ordinary policy."""
+    """Return the scheduling attributes of the calling thread; None where it does not have the ordinary policy."""
     numbers = _CALLS.get(platform.machine())
     if platform.system() != "Linux" or numbers is None:
         return None

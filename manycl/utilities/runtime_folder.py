@@ -17,7 +17,7 @@ _NAME = "manycl"
 
 
 def location() -> str:
-    """Where it is, or would be."""
+    """Return where it is, or would be."""
     user = os.geteuid()
     for base in (flags.runtime(), f"/run/user/{user}"):
         with suppress(OSError, ValueError):
@@ -27,7 +27,7 @@ def location() -> str:
 
 
 def existing() -> str | None:
-    """Where it is; None if it is not there, or is somebody else's: nobody makes it who only looks."""
+    """Return where it is; None if it is not there, or is somebody else's: nobody makes it who only looks."""
     path = location()
     try:
         found = os.lstat(path)
@@ -51,7 +51,7 @@ def runtime_folder() -> Path:
 
 
 def lasting_folder(kind: str) -> Path:
-    """Where the user's ``cache`` or ``data`` are; without a home, and errors, as of :func:`runtime_folder`."""
+    """Return where the user's ``cache`` or ``data`` are; without a home, and errors, as of :func:`runtime_folder`."""
     import platformdirs
 
     try:
@@ -64,5 +64,5 @@ _HINT = "XDG_RUNTIME_DIR names a folder that only its user may use"
 
 
 def is_own(found: os.stat_result, others: int) -> bool:
-    """Whether this is a folder of the user's, without these rights."""
+    """Return whether this is a folder of the user's, without these rights."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & others

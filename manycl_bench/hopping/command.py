@@ -26,7 +26,7 @@ def experiment(args: argparse.Namespace) -> Experiment:
         raise ManyclError("without --devices bench hopping measures nothing", hint="--devices cpu/2#0,cpu/2#1@2")
     settings = real.Settings(names=names)
     if args.quick:
-        settings = replace(settings, parts=(0.25, 0.5, 0.75), repeats=3, seconds=0.15)
+        settings = replace(settings, parts=(0.25, 0.5, 0.75), repeats=3, seconds=(0.1, 0.2, 0.4))
     if args.repeats is not None:
         settings = replace(settings, repeats=args.repeats)
 

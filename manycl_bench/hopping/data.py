@@ -11,13 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.run.data.host_memory import ram_bytes
 from manycl_bench.hopping.model import TABLE_3
 
 FFT_POINTS = 512
 """Of one transform, as in SHOC."""
 ORDER = 32
 """Children of a node of the B+ trees."""
-DIGITS = 7
+WIDEST = 1000
+"""Numbers in an interval that is looked up, at most."""
+ROOM = min(ram_bytes() // 32, 1 << 32)
+"""Bytes of a benchmark's arrays, at most: making and checking them takes several times as much, and places in larger
+ones are no ints."""
+DIGITS = 8
 """Digits of a key whose digest is searched for."""
 
 
@@ -42,22 +48,22 @@ class Case(NamedTuple):
 
 def find_k(size: int) -> Case:
     """Keys looked up in a B+ tree: the value of each, or -1."""
-    tree, keys, values = _tree(max(size, 2))
+    tree, values, below = _tree(max(size, 2))
     random = np.random.default_rng(1)
-    wanted = random.integers(0, 4 * len(keys), size).astype(np.int32)
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    answers = np.where(keys[place] == wanted, values[place], -1).astype(np.int32)
+    wanted = random.integers(0, 4 * len(values), size, np.int32)
+    place = below[wanted]
+    answers = np.where(below[wanted + 1] > place, values[np.minimum(place, len(values) - 1)], -1).astype(np.int32)
     return Case({**tree, "wanted": wanted, "answers": np.zeros(size, np.int32)}, {"answers": answers})
 
 
 def find_range(size: int) -> Case:
     """Intervals of keys looked up in a B+ tree: the place of the first key in each, and how many there are."""
-    tree, keys, _ = _tree(max(size, 2))
+    tree, values, below = _tree(max(size, 2))
     random = np.random.default_rng(2)
-    low = random.integers(0, 4 * len(keys), size).astype(np.int32)
-    high = (low + random.integers(0, 1000, size)).astype(np.int32)
-    first = np.searchsorted(keys, low).astype(np.int32)
-    count = (np.searchsorted(keys, high, side="right") - first).astype(np.int32)
+    low = random.integers(0, 4 * len(values), size, np.int32)
+    high = low + random.integers(0, WIDEST, size, np.int32)
+    first = below[low]
+    count = below[high + 1] - first
     out = {"first": np.zeros(size, np.int32), "count": np.zeros(size, np.int32)}
     del tree["values"]
     return Case({**tree, "low": low, "high": high, **out}, {"first": first, "count": count})
@@ -66,9 +72,13 @@ def find_range(size: int) -> Case:
 def _tree(size: int) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """A B+ tree as one array of keys, level by level from the root: of every node the least keys of its children, as
     many as ORDER (the largest int where there are none), the last level the leaves' own keys; ``starts`` has where
-    levels begin. Children of entry e of a level are the node number e of the next."""
+    levels begin. Children of entry e of a level are the node number e of the next. Beside it the keys' values, and of
+    every number that may be asked for how many keys are below it."""
     random = np.random.default_rng(3)
-    keys = np.unique(random.integers(0, 4 * size, size).astype(np.int32))
+    is_key = np.zeros(4 * size + WIDEST, bool)
+    is_key[random.integers(0, 4 * size, size)] = True
+    keys = np.flatnonzero(is_key).astype(np.int32)
+    below = np.concatenate([[0], np.cumsum(is_key, dtype=np.int32)]).astype(np.int32, copy=False)
     levels = [keys]
     while len(levels[0]) > ORDER:
         levels.insert(0, levels[0][::ORDER])
@@ -78,16 +88,16 @@ def _tree(size: int) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
         room[: len(level)] = level
         padded.append(room)
     starts = np.cumsum([0, *map(len, padded[:-1])]).astype(np.int32)
-    values = random.permutation(len(keys)).astype(np.int32)
+    values = random.integers(0, 1 << 30, len(keys), np.int32)
     tree = {"keys": np.concatenate(padded), "starts": starts, "values": values, "levels": len(levels), "n": len(keys)}
-    return tree, keys, values
+    return tree, values, below
 
 
 def nearest_neighbor(size: int) -> Case:
     """The distance of every record from one place."""
     random = np.random.default_rng(4)
-    places = random.uniform(0, 90, (size, 2)).astype(np.float32)
-    distances = np.sqrt(((places.astype(np.float64) - [30.0, 60.0]) ** 2).sum(axis=1))
+    places = random.random((size, 2), np.float32) * np.float32(90.0)
+    distances = np.hypot(*(places - np.array([30.0, 60.0], np.float32)).T)
     given = {"places": places, "distances": np.zeros(size, np.float32), "lat": 30.0, "lng": 60.0}
     return Case(given, {"distances": distances}, 1e-5)
 
@@ -132,7 +142,7 @@ def gemm(size: int) -> Case:
 
 def reduction(size: int) -> Case:
     """The sum of an array."""
-    x = np.random.default_rng(7).uniform(0, 1, size).astype(np.float32)
+    x = np.random.default_rng(7).random(size, np.float32)
     return Case({"x": x}, {"s": x.sum(dtype=np.float64)}, 1e-5)
 
 
@@ -142,8 +152,8 @@ def spmv(size: int) -> Case:
     lengths = random.integers(0, 40, size)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     count = max(int(starts[-1]), 1)
-    columns = random.integers(0, size, count).astype(np.int32)
-    values = random.uniform(-1, 1, count).astype(np.float32)
+    columns = random.integers(0, size, count, np.int32)
+    values = random.random(count, np.float32) * np.float32(2.0) - np.float32(1.0)
     x = random.uniform(-1, 1, size).astype(np.float32)
     products = np.concatenate([[0.0], np.cumsum(values.astype(np.float64) * x[columns])])
     y = products[starts[1:]] - products[starts[:-1]]
@@ -159,9 +169,9 @@ SIZES = dict(
     zip(TABLE_3, (1 << 18, 1 << 17, 1 << 22, 1 << 17, 1 << 20, 1 << 18, 1 << 20, 1 << 24, 1 << 18), strict=True)
 )
 """Points that take two cores some ten milliseconds."""
-MOST = {name: 10**DIGITS if name == "MD5Hash" else 1 << 26 for name in TABLE_3} | dict.fromkeys(
-    ("B+Tree Find K", "B+Tree Find Range", "SPMV"), 1 << 23
-)
-"""The largest sizes, of which inputs are made in some seconds."""
+BYTES = dict(zip(TABLE_3, (20, 24, 12, 0, 16, 12, 16, 4, 172), strict=True))
+"""Of arrays, per point."""
+MOST = {name: ROOM // each if each else 10**DIGITS for name, each in BYTES.items()}
+"""The largest sizes."""
 POWERS = {"GEMM": 2 / 3}
 """A benchmark's size grows as this power of its time; others' in proportion."""

@@ -56,7 +56,7 @@ def nearest_neighbor(queue: mc.Queue, **given: Any) -> Any:
 MD5 = """
 constant uint SHIFTS[16] = {7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16, 23, 6, 10, 15, 21};
 uint4 digest_of(uint number, global const uint *sines) {
-  uint w[16] = {0, 0x80u << 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
+  uint w[16] = {0, 0, 0x80u, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
   for (int digit = DIGITS - 1; digit >= 0; digit--, number /= 10) w[digit / 4] |= ('0' + number % 10) << digit % 4 * 8;
   uint a = 0x67452301u, b = 0xefcdab89u, c = 0x98badcfeu, d = 0x10325476u;
   for (uint r = 0; r < 64; r++) {
@@ -78,7 +78,7 @@ def md5(queue: mc.Queue, *, points: int, **given: Any) -> Any:
     uint4 digest = digest_of(i, sines);
     if (digest.x == digest0 && digest.y == digest1 && digest.z == digest2 && digest.w == digest3) found = max(found, i);
     """
-    options: dict[str, Any] = {"functions": MD5, "constants": {"DIGITS": 7}, "reduction": {"found": "max"}}
+    options: dict[str, Any] = {"functions": MD5, "constants": {"DIGITS": 8}, "reduction": {"found": "max"}}
     return mc.parallel_for(points, body, found=-1, queue=queue, **options, **given)
 
 

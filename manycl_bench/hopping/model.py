@@ -29,7 +29,8 @@ TABLE_3 = {
     "Reduction": (3.19, 3.20, 3.21),
     "SPMV": (3.47, 3.36, 3.23),
 }
-"""The k that the paper measured: small, medium and large inputs."""
+INPUTS = ("small", "medium", "large")
+"""The k that the paper measured, of inputs of these sizes."""
 
 
 def wait(k: float, delta: float) -> float:

@@ -8,9 +8,8 @@ parts all ways run in turns. Nobody is told when the fast device will be free: w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from statistics import fmean, geometric_mean, median
 from typing import Any, NamedTuple
 
@@ -35,33 +34,34 @@ TELLING = 1.03
 """Shares are told of bounds of this at least: below, what could be gained is within what runs differ by."""
 FIRST = 1 / 8
 """Of the usual size, is what is run to find out which one takes as long as it should, …"""
-PREDICTED, SLICES = "predicted", 256
+ROUGH, TRIES = (0.8, 1.25), 6
+"""… in parts of that, and how many are tried."""
+PREDICTED, SLICES = "predicted", 4096
 """The way in which a kernel runs whole on its slow device, in slices as predicted, and the most of these."""
-ROUNDS = 16
-"""Work-groups of each of a device's units in a slice, at least: at its end units wait for the last of them."""
-ROUGH = 0.4
-"""… which one is tried again that takes less than this part of it."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """``parts``: when the fast device becomes free, in parts of the kernel's time on the slow one; ``warm`` runs before
-    ``repeats`` that count; ``seconds`` that a kernel takes on its slow device, about."""
+    ``repeats`` that count; ``seconds`` that a kernel takes on its slow device, about, in each size (Section 7.2: 200 to
+    250, 400 to 500, and 800 to 1000 ms)."""
 
     names: tuple[str, ...] = tuple(model.TABLE_3)
     parts: tuple[float, ...] = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
     repeats: int = 5
     warm: int = 1
-    seconds: float = 0.2
+    seconds: tuple[float, ...] = (0.2, 0.4, 0.8)
 
 
 class Point(NamedTuple):
     """At one wait, ``part`` of the time on the slow device: medians of all ways; ``wait``: seconds after which the fast
-    device was really free; ``launches``: on the slow and the fast device, of the last run that migrated; ``predicted``:
-    slices of the size that the shipped predictors give the slow device."""
+    device was really free; ``switch``: seconds from then to the begin of the first launch there, of runs that migrated
+    (nan: none did); ``launches``: on the slow and the fast device, of the last of them; ``predicted``: slices of the
+    size that the shipped predictors give the slow device."""
 
     part: float
     wait: float
+    switch: float
     seconds: Mapping[str, float]
     launches: tuple[int, ...]
     predicted: int
@@ -89,38 +89,44 @@ class _Devices:
             benchmark.run(prepared, form)
         return [benchmark.run(prepared, form).seconds for _ in range(repeats)]
 
-    def sized(self, name: str) -> Benchmark:
-        """The benchmark in a size in which it takes about as long as it should on its slow device."""
-        factor, power = FIRST, POWERS.get(name, 1.0)
-        while True:
-            size = max(int(SIZES[name] * factor), 64)
-            benchmark = Benchmark(self.queue, name, CASES[name](min(size, MOST[name])))
-            took = max(min(self.alone(benchmark, d, 2)) for d in self.machine.indices)
-            if took >= ROUGH * self.settings.seconds or size >= MOST[name]:
+    def sizes(self, name: str) -> Iterator[tuple[str, int]]:
+        """The sizes in which a benchmark takes about as long as it should on its slow device, with their names; fewer
+        where there are no larger inputs."""
+        first, power, size = self.settings.seconds[0], POWERS.get(name, 1.0), int(SIZES[name] * FIRST)
+        for _ in range(TRIES):
+            size = min(max(size, 64), MOST[name])
+            benchmark = Benchmark(self.queue, name, CASES[name](size))
+            took = max(min(self.alone(benchmark, d, 2)) for d in self.machine.indices) / first
+            if ROUGH[0] <= took <= ROUGH[1] or (took < 1.0 and size == MOST[name]):
                 break
-            factor *= min(self.settings.seconds / took, 64.0) ** power
-        if took > 2 * self.settings.seconds:
-            size = max(int(size * (self.settings.seconds / took) ** power), 64)
-            return Benchmark(self.queue, name, CASES[name](size))
-        return benchmark
+            size = int(size * min(1.0 / took, 64.0) ** power)
+        for called, seconds in zip(model.INPUTS, self.settings.seconds, strict=False):
+            wanted = int(size * (seconds / first) ** power)
+            yield called, min(wanted, MOST[name])
+            if wanted >= MOST[name]:
+                break
 
-    def benchmark(self, name: str) -> dict[str, Any]:
-        """The figures of one benchmark."""
-        benchmark = self.sized(name)
+    def benchmark(self, name: str, called: str, size: int) -> dict[str, Any]:
+        """The figures of one benchmark in a size of that name."""
+        benchmark = Benchmark(self.queue, name, CASES[name](size))
         alone = {d: median(self.alone(benchmark, d, 2 * self.settings.repeats)) for d in self.machine.indices}
         pair = Pair(max(alone, key=alone.__getitem__), min(alone, key=alone.__getitem__))
         k = alone[pair.slow] / alone[pair.fast]
         points = [self.point(benchmark, part, pair, alone) for part in self.settings.parts]
         never = self.point(benchmark, NEVER, pair, alone, ("slow", "hop", PREDICTED))
         whole = never.seconds["slow"]
+        switches = [p.switch for p in points if not math.isnan(p.switch)]
         return {
             "benchmark": name,
+            "size": called,
+            "size_points": size,
             "slow": self._called(pair.slow),
             "fast": self._called(pair.fast),
             "k": k,
             "slow_ms": 1e3 * alone[pair.slow],
             "fast_ms": 1e3 * alone[pair.fast],
             "sliced_percent": 100.0 * (never.seconds["hop"] / whole - 1.0),
+            "switch_ms": 1e3 * median(switches) if switches else math.nan,
             "slices": never.launches[0],
             "predicted_percent": 100.0 * (never.seconds[PREDICTED] / whole - 1.0),
             "predicted_slices": never.predicted,
@@ -155,6 +161,7 @@ class _Devices:
                     raise mc.ManyclError(f"{benchmark.name}, {way}: {', '.join(wrong)} came out wrong")
         taken: dict[str, list[float]] = {way: [] for way in ways}
         waits: list[float] = []
+        switches: list[float] = []
         launches: tuple[int, ...] = ()
         for _ in range(self.settings.repeats):
             for way, one in prepared.items():
@@ -162,8 +169,10 @@ class _Devices:
                 taken[way].append(ran.seconds)
                 waits.append(ran.occupied)
                 if way == MIGRATING[0]:
+                    switches += [ran.switch] if ran.switch is not None else []
                     launches = tuple(ran.launches.get(names[d], 0) for d in pair)
-        return Point(part, median(waits), {way: median(times) for way, times in taken.items()}, launches, count)
+        seconds = {way: median(times) for way, times in taken.items()}
+        return Point(part, median(waits), median(switches) if switches else math.nan, seconds, launches, count)
 
 
 def slices(problem: Problem, device: DeviceIndex) -> int:
@@ -172,10 +181,8 @@ def slices(problem: Problem, device: DeviceIndex) -> int:
     task, buffers = problem.graph.nodes[1], problem.graph.buffers
     assert isinstance(task, Launch)
     sizes = tuple((a.key, buffers[a.key].nbytes) for a in task.args if isinstance(a, BufferArg))
-    found = problem.machine.devices[device]
-    items = first_slice(task, None, found.kind, sizes)
-    least = ROUNDS * found.compute_units * math.prod(task.local_size or (1,))
-    return 1 if items is None else min(math.ceil(task.work_items / max(items, least)), SLICES)
+    items = first_slice(task, None, problem.machine.devices[device], sizes)
+    return 1 if items is None else min(math.ceil(task.work_items / items), SLICES)
 
 
 def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
@@ -186,14 +193,13 @@ def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
             raise mc.ManyclError("bench hopping needs two devices at least", hint="--devices cpu/2#0,cpu/2#1@2")
         rows = []
         for name in settings.names:
-            rows.append(bench.benchmark(name))
-            wrong = (
-                " (faster than can be: something disturbed it)"
-                if any(map(partial(beyond, rows[-1]), MIGRATING))
-                else ""
-            )
-            short = f" ({rows[-1]['slow_ms']:.3g} ms on the slow device: too short to tell)" * is_short(rows[-1])
-            say(f"{name}: k = {rows[-1]['k']:.2f}{wrong}{short}")
+            for called, size in bench.sizes(name):
+                row = bench.benchmark(name, called, size)
+                wrong = any(beyond(row, way) for way in MIGRATING)
+                told = " (faster than can be: something disturbed it)" * wrong
+                told += f" ({row['slow_ms']:.3g} ms on the slow device: too short to tell)" * is_short(row)
+                say(f"{name}, {called}: k = {row['k']:.2f}{told}")
+                rows.append(row)
     finally:
         bench.queue.close()
     return {"settings": asdict(settings), "results": rows, "summary": summary(rows)}

@@ -34,7 +34,8 @@ OpenMP.
 """
 MEASURED = """\
 On these devices (further pairs: below), each benchmark on the slower and the faster of two, whichever these are for it
-(Section 7): another kernel has the fast one for the part of the slow one's time that heads the column. Speed-ups of
+(Section 7), with inputs with which it takes {seconds} s there (Table 3; fewer where larger ones do not fit): another
+kernel has the fast one for the part of the slow one's time that heads the column. Speed-ups of
 migrating over the better of waiting for the fast device and running whole on the slow one, and in brackets those of
 going on on both. Nobody is told when the fast device will be free: a launch begins on the slow one, packet by packet,
 and what is left moves while it runs (`Plan.in_turn` and `Plan.movable`). Times are from the call that runs a benchmark
@@ -42,10 +43,13 @@ until its results are in the host's memory, deciding and transfers included; whe
 its inputs are in the host's alone when it begins. *reached*: the gain at the best wait, of the largest possible gain
 (`bound`), where that is a speed-up of {telling:g} at least; "cannot be" where it is more than the bound allows: runs
 were disturbed. *never*: by how much a kernel takes longer on the slow device that could migrate all the time, and does
-not, and in how many packets; *predicted*: in slices of the sizes that the predictors of Section 4 give (Figure 11).
+not, and in how many packets; *predicted*: in slices of the sizes that the predictors of Section 4 give (Figure 11),
+which know these kernels among 35, and are some 2 times off in the median for those they do not. *switch*: milliseconds
+from when the fast device becomes free until a kernel begins there that migrates, its inputs' transfers included, from
+the one's runtime to the other's, which the devices' names tell.
 Kernels of less than {short:g} ms on the slow device tell nothing of that, as a run whose launches may move costs the
 host some milliseconds: the summary has those that take longer, and how many are `too_short`.
-*paper's k*: of small, medium and large inputs, on a CPU and a GPU.
+*paper's k*: of the same size, on a CPU and a GPU.
 """
 SAMPLES = "`lines` and `model`; `results`: medians of each benchmark and wait, in seconds"
 SPREAD = "medians of runs in turns; the model and the lines have none"
@@ -58,7 +62,7 @@ PAPER = {
     "fewer_lines_percent": 88.0,
 }
 """The paper's figures (abstract and Section 7); of lines the least."""
-MODEL_PICTURE, MEASURED_PICTURE = "hopping_model.svg", "hopping_measured.svg"
+MODEL_PICTURE, MEASURED_PICTURE, SLICES_PICTURE = "hopping_model.svg", "hopping_measured.svg", "hopping_slices.svg"
 
 
 def figures_of_model() -> dict[str, Any]:
@@ -88,6 +92,7 @@ def write(figures: dict[str, Any], folder: Path) -> None:
     draw(folder / MODEL_PICTURE)
     if "results" in figures:
         draw_measured(figures, folder / MEASURED_PICTURE)
+        draw_slices(figures, folder / SLICES_PICTURE)
 
 
 def draw(path: Path) -> None:
@@ -139,10 +144,34 @@ def draw_measured(figures: dict[str, Any], path: Path) -> None:
             axes.plot(curve, ideal, color=colour, linewidth=0.8, linestyle=":")
             axes.plot(at, speedups(row, way), "o", color=colour, markersize=4, label=way)
         axes.axhline(1.0, color="0.6", linewidth=0.8)
-        axes.set(title=f"{row['benchmark']}, k = {row['k']:.2f}", xlabel="fast device free, of the slow one's time")
+        axes.set(title=f"{_named(row)}, k = {row['k']:.2f}", xlabel="fast device free, of the slow one's time")
         axes.set_xlim(0.0, 1.05)
     figure.axes[0].legend()
     figure.savefig(path, metadata={"Date": None})
+
+
+def draw_slices(figures: dict[str, Any], path: Path) -> None:
+    """Figure 11: times of kernels that never migrate, in predicted slices and in packets, in parts of that without."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = figures["results"]
+    figure = Figure(figsize=(2.0 + 0.45 * len(rows), 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for at, (how, colour) in enumerate((("predicted", "tab:blue"), ("sliced", "tab:orange"))):
+        places = [x + 0.4 * at for x in range(len(rows))]
+        label = "predicted slices" if how == "predicted" else "packets"
+        axes.bar(places, [1.0 + row[f"{how}_percent"] / 100.0 for row in rows], 0.4, color=colour, label=label)
+    axes.axhline(1.0, color="tab:green", linewidth=0.8)
+    axes.set_xticks([x + 0.2 for x in range(len(rows))], [_named(row) for row in rows], rotation=90)
+    axes.set(ylabel="time, of that without slices", title="Kernels that never migrate (Figure 11)")
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return f"{row['benchmark']} ({row['size'][0]})"
 
 
 def page(figures: dict[str, Any]) -> Iterator[str]:
@@ -170,7 +199,8 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     if "results" in figures:
         yield "## Measured"
         yield ""
-        yield MEASURED.format(telling=TELLING, short=SHORT)
+        seconds = ", ".join(f"{s:g}" for s in figures["settings"]["seconds"])
+        yield MEASURED.format(telling=TELLING, short=SHORT, seconds=seconds)
         yield from _measured(figures)
         for other in figures.get("others", ()):
             yield f"On `{other['devices']}`:"
@@ -178,6 +208,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
             yield from _summarised(other["summary"])
             yield from _measured(other)
         yield f"![speed-ups of each benchmark by when its fast device became free]({MEASURED_PICTURE})"
+        yield f"![times of kernels that never migrate, in slices and packets]({SLICES_PICTURE})"
 
 
 def _summarised(values: Mapping[str, float]) -> Iterator[str]:
@@ -200,16 +231,28 @@ def _measured(figures: dict[str, Any]) -> Iterator[str]:
     rows, ends = [], []
     for row in figures["results"]:
         pairs = zip(speedups(row, "hop"), speedups(row, "both"), strict=True)
-        rows.append([row["benchmark"], *(f"{hop:.2f} ({both:.2f})" for hop, both in pairs)])
+        rows.append([_named(row), *(f"{hop:.2f} ({both:.2f})" for hop, both in pairs)])
         k = max(row["k"], 1.0001)
         bounds = f"{model.bound(k):.2f} ({model.bound(k, together=True):.2f})"
         hop, both = ("cannot be" if beyond(row, way) else _percent(best_share(row, way)) for way in ("hop", "both"))
         never = [f"{row[f'{how}_percent']:.1f} % in {row[n]}" for how, n in NEVER]
-        papers = " / ".join(f"{k:g}" for k in model.TABLE_3[row["benchmark"]])
+        papers = f"{model.TABLE_3[row['benchmark']][model.INPUTS.index(row['size'])]:g}"
         times = [f"{row['slow_ms']:.1f}", f"{row['fast_ms']:.1f}", f"{row['k']:.2f}"]
-        ends.append([row["benchmark"], row["slow"], row["fast"], *times, papers, bounds, f"{hop} ({both})", *never])
+        switch = "-" if math.isnan(row["switch_ms"]) else f"{row['switch_ms']:.1f}"
+        devices = [_named(row), row["slow"], row["fast"]]
+        ends.append([*devices, *times, papers, bounds, f"{hop} ({both})", switch, *never])
     yield from table(["benchmark", *(f"{part:g}" for part in parts)], rows)
-    heads = ["slow device", "fast device", "slow ms", "fast ms", "k", "paper's k", "bound (both)", "reached (both)"]
+    heads = [
+        "slow device",
+        "fast device",
+        "slow ms",
+        "fast ms",
+        "k",
+        "paper's k",
+        "bound (both)",
+        "reached (both)",
+        "switch",
+    ]
     yield from table(["benchmark", *heads, "never", "predicted"], ends)
 
 

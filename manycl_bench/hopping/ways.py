@@ -108,11 +108,13 @@ def plan(
 
 class Ran(NamedTuple):
     """A run: seconds from its call until the benchmark's results are in the host's memory; launches of its loop on each
-    device (by name); and seconds of what had the fast device, from the call on."""
+    device (by name); seconds of what had the fast device, from the call on; and from then to the begin of the first
+    launch of the loop there (None: there was none after it)."""
 
     seconds: float
     launches: Mapping[str, int]
     occupied: float
+    switch: float | None
 
 
 class Submission(NamedTuple):
@@ -159,9 +161,14 @@ class Benchmark:
         fetched = time.perf_counter() - before if self.far else 0.0
         first = int(of.occupied)
         end = max(times[1] for node, times in result.times.items() if node >= first)
-        launches = Counter(e.device for e in result.trace.events if isinstance(e, KernelEvent) and e.node == first)
+        kernels = [e for e in result.trace.events if isinstance(e, KernelEvent)]
+        launches = Counter(e.device for e in kernels if e.node == first)
         busy = result.times[0][1] - begin if first else 0.0
-        return Ran(end - begin + fetched, launches, busy)
+        taken = [e for e in kernels if first and e.node == 0]
+        behind = [
+            e.start - taken[-1].end for e in kernels if taken and e.node == first and e.device == taken[-1].device
+        ]
+        return Ran(end - begin + fetched, launches, busy, min(behind, default=None))
 
     def bring_home(self, arrays: Sequence[mc.Array]) -> None:
         """Contents are in the host's memory then, and nowhere else where devices have their own."""

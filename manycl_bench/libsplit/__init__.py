@@ -1,1 +1,3 @@
-"""Libsplit's experiments, and its benchmarks' kernels."""
+"""Libsplit's experiments, and its benchmarks' kernels.
+
+May import, of manycl_bench: its modules."""

@@ -12,7 +12,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, learns
 from manycl.plan.problem import Problem
 from manycl.run.graph_cache.stalls import waiting
-from manycl.run.lowering.steps import RANGE, Lowered, Step, parts_of
+from manycl.run.lowering.steps import RANGE, Lowered, Step, valid_intervals
 from manycl.run.simulation.foresee import StepEstimates, directory_of, foresee
 from manycl.trace import KernelEvent, Trace
 
@@ -62,4 +62,4 @@ def repetitions(problem: Problem, policy: StaticPolicy, truth: Truth) -> Iterato
             taken = [(e.node, devices[e.device], e.end - e.start) for e in events]
             policy.observe(problem.graph, taken, waiting(trace, problem.machine))
         valid = {key: directory.memories(key) for key in problem.graph.buffers}
-        problem = replace(problem, valid=valid, parts=parts_of(directory, problem.graph))
+        problem = replace(problem, valid=valid, valid_intervals=valid_intervals(directory, problem.graph))

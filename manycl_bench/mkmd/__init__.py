@@ -1,1 +1,3 @@
-"""MKMD's experiments."""
+"""MKMD's experiments.
+
+May import, of manycl_bench: its modules."""

@@ -17,7 +17,7 @@ from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.verification.verify_memory import check_launches
 
 N = 4096
@@ -84,25 +84,25 @@ class Equation:
         """A times B: a range of rows of work-groups needs its rows of A and all of B."""
         (rows, inner), (_, columns) = self.shapes[a], self.shapes[b]
         c = self._new(name, rows, columns)
-        slices = {a: Slice(TILE * inner * FLOAT), c: Slice(TILE * columns * FLOAT)}
+        regions = {a: LinearRegion(TILE * inner * FLOAT), c: LinearRegion(TILE * columns * FLOAT)}
         if a == b:
-            del slices[a]
+            del regions[a]
         # each tile of A and of B is read once for every tile of C in its row or column
         traffic = FLOAT * (2.0 * rows * columns * (inner // TILE) + rows * columns)
         work = 2.0 * rows * columns * inner, traffic
-        return self._add("matmul", ((columns, rows), (TILE, TILE)), (a, b), c, work, Split(1, rows // TILE, slices))
+        return self._add("matmul", ((columns, rows), (TILE, TILE)), (a, b), c, work, Split(1, rows // TILE, regions))
 
     def transposed(self, a: BufferKey, name: str = "transposed") -> BufferKey:
         """A's transpose: a range of columns of work-groups writes rows; what it reads lies all over A."""
         rows, columns = self.shapes[a]
         c, work = self._new(name, columns, rows), (0.0, 2.0 * rows * columns * FLOAT)
-        split = Split(0, columns // TILE, {c: Slice(TILE * rows * FLOAT)})
+        split = Split(0, columns // TILE, {c: LinearRegion(TILE * rows * FLOAT)})
         return self._add("transpose", ((columns, rows), (TILE, TILE)), (a,), c, work, split)
 
     def plus(self, a: BufferKey, b: BufferKey, name: str = "add") -> BufferKey:
         """A + B (or A - B), element by element."""
         c = self._new(name, N, N)
-        rows = Slice(TILE * N * FLOAT)
+        rows = LinearRegion(TILE * N * FLOAT)
         work = (1.0 * N * N, 3.0 * N * N * FLOAT)
         split = Split(1, N // TILE, dict.fromkeys((a, b, c), rows))
         return self._add(name, ((N, N), (TILE, TILE)), (a, b), c, work, split)
@@ -113,7 +113,7 @@ class Equation:
     def times_vector(self, a: BufferKey, x: BufferKey) -> BufferKey:
         """A times a vector: a work-group a row."""
         y = self._new("matvec", N)
-        split = Split(0, N, {a: Slice(N * FLOAT), y: Slice(FLOAT)})
+        split = Split(0, N, {a: LinearRegion(N * FLOAT), y: LinearRegion(FLOAT)})
         return self._add("matvec", ((N * 64,), (64,)), (a, x), y, (2.0 * N * N, 1.0 * N * N * FLOAT), split)
 
     def dot(self, x: BufferKey, y: BufferKey) -> BufferKey:
@@ -125,7 +125,7 @@ class Equation:
         """A linear combination of vectors, with coefficients from scalars on the device."""
         y = self._new(name, N)
         chunk = 256
-        split = Split(0, N // chunk, {k: Slice(chunk * FLOAT) for k in (*vectors, y)})
+        split = Split(0, N // chunk, {k: LinearRegion(chunk * FLOAT) for k in (*vectors, y)})
         work = (2.0 * N * len(vectors), (1.0 + len(vectors)) * N * FLOAT)
         return self._add("axpy", ((N,), (chunk,)), (*vectors, *scalars), y, work, split)
 

@@ -7,9 +7,9 @@ from typing import Any
 from manycl.graph.dependences import least_first
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
-from manycl.plan.timeline.segments import Move
 from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.timeline.timing import timed
+from manycl.plan.timeline.writer_intervals import Move
 from manycl_bench.optimal.model import Model, ModelContents
 
 

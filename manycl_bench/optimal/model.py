@@ -18,8 +18,8 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import contents_needed
 from manycl.plan.search.insertion import Setting
-from manycl.plan.timeline.segments import INITIAL
 from manycl.plan.timeline.timeline import Schedule, Timeline
+from manycl.plan.timeline.writer_intervals import INITIAL
 
 TICKS = 10**8
 """Ticks of the makespan that the search begins with."""
@@ -211,7 +211,7 @@ class Model:
             at = {m: self._in(made, m) for m in memories}
             yield ModelContents(key, 0, self.problem.graph.buffers[key].nbytes, made, made, at, {})
             return
-        for low, high, writer, places in self.timeline.segments.of.get(key, ()):
+        for low, high, writer, places in self.timeline.intervals.of.get(key, ()):
             if places:
                 yield ModelContents(key, low, high, writer, None, {m: m in places for m in memories}, places)
 

@@ -42,7 +42,7 @@ class Settings:
 class Measured(NamedTuple):
     """A kernel on a device: ``logarithms`` of its features there; ``points`` of the smallest slices that cost as little
     as they may (None where no number of slices that was tried does, or every one); ``seconds`` unsliced, of ``total``
-    points in ``groups``; by number of slices, how much longer than that it took, as a part."""
+    points in ``groups``; by number of slices, how much longer than that it took, as a part; ``units`` of the device."""
 
     kernel: str
     kind: str
@@ -53,6 +53,7 @@ class Measured(NamedTuple):
     total: int
     groups: int
     overheads: dict[int, float]
+    units: int
 
     def as_json(self) -> dict[str, Any]:
         """As ``manycl train`` reads it, where there are ``points``; the rest tells how they came about."""
@@ -111,7 +112,18 @@ class Sampler:
         points = None if count is None else total / count
         device = f"{self.about.name} ({self.about.platform.partition(' (')[0]})"
         logarithms = features(form.graph, launch, kind)
-        return Measured(benchmark.name, kind, logarithms, points, device, seconds, total, split.groups, found)
+        return Measured(
+            benchmark.name,
+            kind,
+            logarithms,
+            points,
+            device,
+            seconds,
+            total,
+            split.groups,
+            found,
+            self.about.compute_units,
+        )
 
     def _overhead(self, benchmark: Benchmark, form: Submission, whole: CachedGraph, slices: int) -> tuple[float, float]:
         """Seconds unsliced, and how much longer slices take, as a part: of the shortest of some runs, in turns."""

@@ -18,7 +18,7 @@ from manycl.analysis.regions.regions import Regions
 from manycl.analysis.service import launched
 from manycl.analysis.worker import Limited
 from manycl.analysis.worker_process import WorkerProcess
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.unforeseen import UnforeseenWarning
 
 
@@ -81,11 +81,11 @@ def test_an_error_of_the_analysis_is_a_reason(monkeypatch: pytest.MonkeyPatch) -
     assert "KeyError: 'broken'" in worker.answer(question).failure
     facts = LaunchFacts(service._unit(program), program.kernels["k"], launch)
     monkeypatch.setattr(Regions, "region", fails)
-    monkeypatch.setattr(Regions, "boxed", fails)
+    monkeypatch.setattr(Regions, "rectangular", fails)
     monkeypatch.setattr(LaunchCost, "totals", fails)
     with pytest.warns(UnforeseenWarning, match="broken"):
         region = facts.region(0, "write")
-    assert (region.exact, region.boxes, "broken" in region.reason) == (False, (Box(0, 1024),), True)
+    assert (region.exact, region.rectangles, "broken" in region.reason) == (False, (Rectangle(0, 1024),), True)
     with pytest.warns(UnforeseenWarning, match="broken"):
         assert "broken" in facts.work().reason
     monkeypatch.setattr(interpret_module, "_AbstractRun", fails)

@@ -61,8 +61,8 @@ def test_every_equation_has_its_kernels(name: str, machine: Machine) -> None:
         split.check(launch.reads, launch.writes)
         assert launch.local_size is not None
         assert split.groups == launch.global_size[split.dimension] // launch.local_size[split.dimension]
-        # slices of all groups are the whole buffer
-        for key, part in split.slices.items():
+        # linear regions of all groups are the whole buffer
+        for key, part in split.regions.items():
             assert part.stride * split.groups == given.graph.buffers[key].nbytes
     # everything but the inputs is written before it is read
     written = set(given.valid)

@@ -98,14 +98,14 @@ def test_the_file_holds_what_was_found_after_every_kernel_and_training_reads_it(
         file = tmp_path / command.FILE
         rows = json.loads(file.read_text()) if file.exists() else {"slice_samples": [], "without": []}
         kept.append((len(rows["slice_samples"]), len(rows["without"])))
-        return Measured(what.name, "cpu", (1.0, 2.0, 3.0), points, "cpu0", 1e-3, 1000, 10, {2: 0.1})
+        return Measured(what.name, "cpu", (1.0, 2.0, 3.0), points, "cpu0", 1e-3, 1000, 10, {2: 0.1}, 4)
 
     monkeypatch.setattr(Sampler, "measured", measured)
     names = "scale,triad,dot,tones"
     assert main(["bench", "slices", "--devices", DEVICE, "--applications", names, "--output", str(tmp_path)]) == 0
     assert kept == [(0, 0), (1, 0), (1, 1)]
     found = read_samples(tmp_path / command.FILE)
-    assert [(s.kernel, s.points) for s in found] == [("scale", 100.0), ("tones", 100.0)]
+    assert [(s.kernel, s.points) for s in found] == [("scale", 25.0), ("tones", 25.0)]  # points per compute unit
     assert "made" in json.loads((tmp_path / command.FILE).read_text())
 
 

@@ -81,9 +81,9 @@ def count_from_now_on() -> None:
     if not hasattr(NodeCommands, "counted"):
         put, got, take = NodeCommands._put, NodeCommands._got, ReceiveArbiter.take
 
-        def counted_put(self: Any, memory: Any, low: int, boxes: Any, frame: Any) -> None:
+        def counted_put(self: Any, memory: Any, low: int, rectangles: Any, frame: Any) -> None:
             NodeCommands.counted["in"] += len(frame)  # type: ignore[attr-defined]
-            put(self, memory, low, boxes, frame)
+            put(self, memory, low, rectangles, frame)
 
         def counted_got(self: Any, *given: Any) -> Any:
             frame = got(self, *given)

@@ -25,7 +25,7 @@ from manycl.drivers.driver import BuildError, Bytes, Driver, DriverError, End, F
 from manycl.drivers.kinds import Kind
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 MOST_ITEMS = 4096
 NAME = "host functions"
@@ -164,7 +164,7 @@ class HostDriver:
         return self._enqueue(queue, run, after or ())
 
     def copy(
-        self, queue: HostQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[HostEvent]
+        self, queue: HostQueue, target: End, source: End, rows: Sequence[Rectangle], after: Sequence[HostEvent]
     ) -> list[HostEvent]:
         def run() -> None:
             for offset, width, pitch, count, *_ in rows:
@@ -183,10 +183,10 @@ class HostDriver:
         return event
 
     def download(self, queue: HostQueue, out: Bytes, source: Bytes, low: int) -> HostEvent:
-        return self.copy(queue, End(out, low), End(source), [Box(low, len(out))], ())[0]
+        return self.copy(queue, End(out, low), End(source), [Rectangle(low, len(out))], ())[0]
 
     def write(self, queue: HostQueue, target: Bytes, data: Bytes, low: int) -> HostEvent:
-        return self.copy(queue, End(target), End(data.copy(), low), [Box(low, len(data))], ())[0]
+        return self.copy(queue, End(target), End(data.copy(), low), [Rectangle(low, len(data))], ())[0]
 
     def fill(
         self,

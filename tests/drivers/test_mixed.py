@@ -182,7 +182,7 @@ def test_prepared_graphs(queue: mc.Queue, launches_only: bool) -> None:
     world.check()
     if launches_only:
         prepared.run()
-        shortest = [recorded(queue.session.backend, kept.script) for kept in prepared._prepared._commands]
+        shortest = [recorded(queue.session.backend, kept.command_graph) for kept in prepared._prepared._commands]
         assert any(shortest), "it is not played the shortest way"
 
 

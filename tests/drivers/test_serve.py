@@ -33,7 +33,7 @@ from manycl.drivers.worker import link as link_module
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.messages import Channel
 from manycl.errors import DeviceError
-from manycl.region import Box
+from manycl.region import Rectangle
 from tests import environment
 from tests.drivers.test_worker_devices import ENDLESS, PROGRAM, TEXT, until
 from tests.drivers.test_worker_devices import number as little
@@ -93,7 +93,7 @@ def use(driver: Driver) -> None:
     kernel.set(0, memory)
     kernel.set(1, little(5))
     driver.launch(queue, kernel, (1024,), None, None, None)
-    (event,) = driver.copy(queue, End(data), End(memory), (Box(0, 4096),), ())
+    (event,) = driver.copy(queue, End(data), End(memory), (Rectangle(0, 4096),), ())
     driver.flush(queue)
     driver.wait(event)
     assert (data.view(np.uint32) == 5).all()
@@ -336,7 +336,7 @@ def test_clients_outlive_a_service_that_is_killed(service: Service, folder: Path
         kernel.set(1, little(30_000_000, 8))
         driver.launch(queue, kernel, (16,), None, None, None)
         data = np.zeros(64, np.uint8)
-        (event,) = driver.copy(queue, End(data), End(memory), (Box(0, 64),), ())
+        (event,) = driver.copy(queue, End(data), End(memory), (Rectangle(0, 64),), ())
         driver.flush(queue)
         work.append((driver, event, data))
     service.kill()

@@ -22,7 +22,7 @@ from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DeviceLost, DriverError, End, Source
 from manycl.drivers.worker import progress
 from manycl.drivers.worker.driver import WorkerDriver
-from manycl.region import Box
+from manycl.region import Rectangle
 from tests import environment
 
 TEXT = """
@@ -99,7 +99,7 @@ def test_what_a_lost_process_has_not_completed_fails() -> None:
         lambda: driver.queue(True),
         lambda: driver.build(Source(TEXT)),
         lambda: driver.launch(queues[0], kernel, (16,), None, None, None),
-        lambda: driver.copy(queues[0], End(memory), End(np.zeros(8, np.uint8)), (Box(0, 8),), ()),
+        lambda: driver.copy(queues[0], End(memory), End(np.zeros(8, np.uint8)), (Rectangle(0, 8),), ()),
         lambda: driver.fill(queues[0], memory, b"\0", 0, 8, ()),
     ]
     for call in calls:
@@ -200,20 +200,20 @@ def test_copies_of_ordinary_memory_come_in_their_turn(driver: WorkerDriver, step
     host = np.arange(100, dtype=np.uint8)
     device = np.arange(100, 200, dtype=np.uint8)
     memory, queues = driver.allocate(100), [driver.queue(timed=False) for _ in range(2)]
-    (event,) = driver.copy(queues[0], End(memory), End(device.copy()), (Box(0, 100),), ())
+    (event,) = driver.copy(queues[0], End(memory), End(device.copy()), (Rectangle(0, 100),), ())
     real = host.copy()
     for is_upload, queue, here, there, nbytes in steps:
         part, box = slice(here, here + nbytes), slice(there, there + nbytes)
         # byte 0 of the buffer is where the host's array begins
         ends = End(memory, -there), End(real[part])
         target, source = ends if is_upload else ends[::-1]
-        (event,) = driver.copy(queues[queue], target, source, (Box(0, nbytes),), [event])
+        (event,) = driver.copy(queues[queue], target, source, (Rectangle(0, nbytes),), [event])
         if is_upload:
             device[box] = host[part]
         else:
             host[part] = device[box]
     result = np.zeros(100, np.uint8)
-    (event,) = driver.copy(queues[0], End(result), End(memory), (Box(0, 100),), [event])
+    (event,) = driver.copy(queues[0], End(result), End(memory), (Rectangle(0, 100),), [event])
     for queue in queues:
         driver.flush(queue)
     driver.wait(event)
@@ -239,7 +239,7 @@ def test_an_argument_that_could_not_be_set_is_not_what_it_was(driver: WorkerDriv
         with pytest.raises(DriverError, match="has been freed"):
             driver.wait(event)
     data = np.zeros(64, np.uint8)
-    (event,) = driver.copy(queue, End(data), End(memory), (Box(0, 64),), ())
+    (event,) = driver.copy(queue, End(data), End(memory), (Rectangle(0, 64),), ())
     driver.flush(queue)
     driver.wait(event)
     assert (data.view(np.uint32) == 2).all()
@@ -387,12 +387,12 @@ def test_what_waits_for_another_queue_has_not_begun() -> None:
     memory, host = driver.allocate(64), np.zeros(64, np.uint8)
     short = kernel_of(driver, "add", memory, number(1))
     endless = kernel_of(driver, "spin", memory, number(ENDLESS, 8))
-    driver.copy(first, End(memory), End(host), (Box(0, 64),), ())
+    driver.copy(first, End(memory), End(host), (Rectangle(0, 64),), ())
     over = driver.launch(first, short, (16,), None, None, None)
     driver.flush(first)
     driver.wait(over)
     running = driver.launch(first, endless, (16,), None, None, [over])
-    behind = driver.copy(second, End(host), End(memory), (Box(0, 64),), (over, running))[0]
+    behind = driver.copy(second, End(host), End(memory), (Rectangle(0, 64),), (over, running))[0]
     driver.flush(first)
     driver.flush(second)
     until(lambda: first.progress[2] == running.number and second.progress[2] == behind.number)

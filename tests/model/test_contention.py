@@ -95,6 +95,26 @@ def test_what_does_not_wait_for_its_turn_leaves_what_its_latency_leaves() -> Non
     assert contention().use((HOST, 1), 3.0, 12.0) == Use(), "where all wait for their turn, nothing is shared"
 
 
+def test_links_are_not_looked_at_for_kernels_that_share_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memories are no limit, a kernel that begins or ends changes nothing for transfers."""
+    links, looked = contention(links=True), list[int]()
+    slowdowns = links.slowdowns
+
+    def noted(uses: list[Use]) -> list[float]:
+        looked.append(len(uses))
+        return slowdowns(uses)
+
+    monkeypatch.setattr(links, "slowdowns", noted)
+    progress, transfer = Activities(links), links.use((HOST, 1), 4.0, 4.0)
+    assert progress.begin(0, 0.0, 4.0, use=transfer) == [(0, 4.0)]
+    assert progress.begin(1, 0.0, 1.0, device=0, share=0.75) == [(1, 1.0)]
+    assert dict(progress.begin(2, 0.0, 1.0, device=0, share=0.75)) == {1: 1.5, 2: 1.5}
+    assert progress.finish(1, 1.5) == [(2, 1.5)]
+    assert looked == [1]
+    assert dict(progress.begin(3, 2.0, 1.0, use=transfer)) == {0: 6.0, 3: 4.0}
+    assert looked == [1, 2]
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.1, 3.0), st.floats(0.0, 20.0)), min_size=1, max_size=6),

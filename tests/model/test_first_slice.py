@@ -21,10 +21,10 @@ from manycl.model.slices import LinearSlices, Predictors
 from manycl_bench.slices.sampling import OVERHEADS
 from tests import ROOT
 
-CPU, GPU = Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)
+CPU, GPU = Device("cpu0", "cpu", compute_units=16), Device("gpu0", "gpu", memory=1)
 MACHINE = Machine((CPU, GPU))
 KNOWN = Predictors({"cpu": LinearSlices((0.0, -1.0, 0.0), 0.0, (0.0,) * 4, (1.0,) * 4)})
-"""One over one more than the compute operations of a work-item, in points; nothing of GPUs."""
+"""One over one more than the compute operations of a work-item, in points per compute unit; nothing of GPUs."""
 SAMPLES = ROOT / "docs" / "results" / "slices"
 SOURCE = "kernel void k(global float *a) { int i = get_global_id(0); a[i] = a[i] * 2 + 1; }"
 
@@ -56,7 +56,7 @@ def test_features_tell_it_until_it_was_measured(tmp_path: Path, monkeypatch: pyt
     launch = asked.nodes[0]
     assert isinstance(launch, Launch)
     found = ModelEstimates(asked, MACHINE, history)
-    assert found.first_slice(0, 0) == pytest.approx(math.exp(9.0) / 3)  # two operations, and 1
+    assert found.first_slice(0, 0) == pytest.approx(16 * math.exp(9.0) / 3)  # two operations, and 1
     assert found.first_slice(0, 1) is None
     assert ModelEstimates(asked, MACHINE, history, exact=True).first_slice(0, 0) is None
     history.observe(kernel_key(launch), Shape(launch.global_size, 1.0), identity(CPU), 1.0)
@@ -95,7 +95,7 @@ def test_what_has_no_features_has_no_first_slice(tmp_path: Path, monkeypatch: py
     assert ModelEstimates(builder.build(), MACHINE).first_slice(0, 0) is None
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"format": 1, "models": {"fpga": {}}}'])
+@pytest.mark.parametrize("text", [None, "{", '{"format": 2, "models": {"fpga": {}}}'])
 @pytest.mark.filterwarnings("ignore")
 def test_files_that_are_missing_or_damaged_tell_nothing(
     text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -65,8 +65,8 @@ def test_the_gpu_model_is_the_librarys_forest_and_survives_its_file(tmp_path: Pa
     assert np.allclose([again.models["gpu"].predict(tuple(row)) for row in random], expected, rtol=1e-12)
     features = Features(bytes_transferred=12.0, comparisons=1.0, compute=30.0, memory_accesses=4.0)
     for kind in ("cpu", "gpu"):
-        assert again.points(features, kind) == again.models[kind].predict(features.logarithms(kind))
-    assert again.points(features, "accelerator") is None
+        assert again.points(features, kind, 3) == 3 * again.models[kind].predict(features.logarithms(kind))
+    assert again.points(features, "accelerator", 1) is None
 
 
 @pytest.mark.usefixtures("sklearn")
@@ -162,7 +162,7 @@ def test_one_disturbed_number_of_slices_matters_little(allowed: float, which: in
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": 1},
         {"models": []},
         {"models": {"npu": {}}},
         {"models": {"cpu": {"kind": "linear"}}},
@@ -176,7 +176,7 @@ def test_one_disturbed_number_of_slices_matters_little(allowed: float, which: in
 )
 def test_what_are_no_predictors(change: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "slices.json"
-    path.write_text(json.dumps({"format": 1, "models": {}, **change}))
+    path.write_text(json.dumps({"format": 2, "models": {}, **change}))
     with pytest.raises(SliceError, match=r"slices\.json"):
         slices.read(path)
     path.write_text("{")

@@ -49,6 +49,10 @@ __kernel void rows(__global float *c, __global const float *a, int n) {
   if (x >= n || y >= n) return;
   for (int k = y; k < n; k++) c[y * n + x] += a[k];
 }
+__kernel void slices(__global float *c, __global const float *a, int n, int at) {
+  int i = get_global_id(0);
+  if (at > 0 && at < n - 1 && i < n) c[at * n + i] = a[at * n - n + i];
+}
 __kernel void border(__global float *c, __global const float *a, int n) {
   int i = get_global_id(0);
   if (i > 0 && i < n - 1) c[i] = a[i - 1] + a[i + 1];
@@ -171,6 +175,19 @@ def test_a_guard_and_a_triangle_of_two_dimensions(dimension: int) -> None:
     else:
         assert list(used) == sorted(used, reverse=True)
         assert used[0] == pytest.approx(9 * used[4], rel=0.2)
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
+def test_launches_with_the_same_deciding_values_cost_the_same_in_parts(n: int, one: int, other: int) -> None:
+    """A slice's number decides only whether it is one of the inner ones."""
+    launches = [
+        launch("slices", (320,), (8,), BUFFER, struct.pack("=i", n), struct.pack("=i", at)) for at in (one, other)
+    ]
+    item = trip_count(PROGRAM, PROGRAM.kernels["slices"]).item
+    assert item is not None
+    same = len({item.deciding(node.args) for node in launches}) == 1
+    assert same == ((0 < one < n - 1, one > 0) == (0 < other < n - 1, other > 0))
+    assert not same or along(launches[0], 0, 40) == along(launches[1], 0, 40)
 
 
 def test_parts_that_are_alike_are_not_told_apart() -> None:

@@ -13,7 +13,7 @@ from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from tests.plan.plan_cases import FACTS, PROGRAM, Table, problem
 
 GROUPS = 12
@@ -57,13 +57,13 @@ def split_problems(
             writes = tuple(k for k in writes if k not in reads)
         builder.add(rows(f"n{i}", reads, writes, draw(st.sampled_from(["", "", "", "cpu", "gpu"]))))
         if kind == "rows":
-            sliced = {k: Slice(ROW, offset=draw(st.sampled_from([0, ROW]))) for k in writes}
-            sliced |= {k: Slice(ROW, 3 * ROW, -ROW) for k in reads if k not in writes and draw(st.booleans())}
-            splits[i] = Split(0, GROUPS, sliced)
+            linear = {k: LinearRegion(ROW, offset=draw(st.sampled_from([0, ROW]))) for k in writes}
+            linear |= {k: LinearRegion(ROW, 3 * ROW, -ROW) for k in reads if k not in writes and draw(st.booleans())}
+            splits[i] = Split(0, GROUPS, linear)
         elif kind == "merged":
-            sliced = {k: Slice(ROW) for k in reads if draw(st.booleans())}
+            linear = {k: LinearRegion(ROW) for k in reads if draw(st.booleans())}
             merge = draw(st.sampled_from([Reduction.SCATTER, Reduction.DIFFERENCE]))
-            splits[i] = Split(0, GROUPS, sliced, merge, draw(st.sampled_from([(), (0.3,) * 4])))
+            splits[i] = Split(0, GROUPS, linear, merge, draw(st.sampled_from([(), (0.3,) * 4])))
     memories: list[int] = []
     for _ in range(draw(st.integers(1, devices))):  # a memory of its own, that of a device before, or the host's
         memories.append(draw(st.integers(HOST, 1 + max(memories, default=0))))
@@ -90,7 +90,7 @@ def alike_chains(draw: Any) -> Problem:
     kernel may be divided, and reads all that the one before wrote, or the rows of its groups."""
     builder = GraphBuilder()
     length, count, devices = draw(st.integers(1, 4)), draw(st.integers(2, 6)), draw(st.integers(2, 3))
-    sliced = [draw(st.booleans()) for _ in range(length)]
+    linear = [draw(st.booleans()) for _ in range(length)]
     base = [draw(st.floats(0.01, 1.0)) for _ in range(length)]
     speeds = [draw(st.floats(0.3, 3.0)) for _ in range(devices)]
     first = builder.buffer(GROUPS * ROW)
@@ -100,8 +100,8 @@ def alike_chains(draw: Any) -> Problem:
         for level in range(length):
             made = builder.buffer(GROUPS * ROW)
             node = builder.add(rows(f"c{chain}.{level}", (last,), (made,)))
-            slices = {key: Slice(ROW) for key in ((last, made) if sliced[level] else (made,))}
-            splits[node], last = Split(0, GROUPS, slices), made
+            regions = {key: LinearRegion(ROW) for key in ((last, made) if linear[level] else (made,))}
+            splits[node], last = Split(0, GROUPS, regions), made
     memories = [HOST if draw(st.booleans()) else d + 1 for d in range(devices)]
     dense = sorted({*memories} - {HOST})
     memories = [m and dense.index(m) + 1 for m in memories]
@@ -141,11 +141,11 @@ def tiny_problems(draw: Any) -> Problem:
         local = draw(st.sampled_from([1, 64]))
         builder.add(Launch(f"n{i}", PROGRAM, FACTS, (local * count,), (local,), args, reads, writes))
         if draw(st.integers(0, 3)):
-            slices = {} if merged else {k: Slice(draw(st.sampled_from([1, 4]))) for k in writes}
+            regions = {} if merged else {k: LinearRegion(draw(st.sampled_from([1, 4]))) for k in writes}
             splits[i] = Split(
                 0,
                 count,
-                slices,
+                regions,
                 draw(st.sampled_from([Reduction.SCATTER, Reduction.DIFFERENCE])) if merged else Reduction.NONE,
             )
     kinds = draw(st.lists(st.sampled_from(["cpu", "gpu"]), min_size=1, max_size=3))

@@ -18,7 +18,7 @@ from manycl.model.transfer import SMALL
 from manycl.plan.plan import fitted
 from manycl.plan.policy import find, is_static, names
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.run.simulation.simulate import plan_of, plan_with, simulate
 from manycl.trace import HostEvent, Trace, TransferEvent
 from tests.plan.plan_cases import FACTS, PROGRAM, Table, launch, machine, problem
@@ -121,11 +121,12 @@ def test_every_policys_makespan_has_the_way_home(name: str, case: Case) -> None:
 @settings(max_examples=15, deadline=None)
 @given(case=cases(3))
 def test_searching_policies_find_the_least(case: Case) -> None:
-    found = [simulate(replace(case.problem, options=OPTIONS["portfolio"]), "portfolio").makespan]
+    """``portfolio`` of what list scheduling in any order can reach, which is at least what ``heft`` does."""
+    found = simulate(replace(case.problem, options=OPTIONS["portfolio"]), "portfolio").makespan
+    assert found <= simulate(case.problem, "heft").makespan * (1 + 1e-9)
     pytest.importorskip("ortools")
-    found.append(simulate(replace(case.problem, options=OPTIONS["optimal"]), "optimal").makespan)
-    assert found[1] == pytest.approx(case.best(), rel=1e-4)
-    assert found[0] <= case.best() * 1.5
+    found = simulate(replace(case.problem, options=OPTIONS["optimal"]), "optimal").makespan
+    assert found == pytest.approx(case.best(), rel=1e-4)
 
 
 # these take the first free device, or the one that is meant; or count mean times, as their papers have it
@@ -153,7 +154,7 @@ def divisible(slow: float, fast: float, nbytes: int, per_byte: float) -> Problem
     p = problem(with_results(builder.build(), [key]), [[slow, fast], [0.0, 0.0]], machine((HOST, 1)))
     estimates = Table([[slow, fast], [0.0, 0.0]], 0.0, per_byte)
     where = tuple(replace(d, launch_overhead=0.0) for d in p.machine.devices)
-    split = {0: Split(0, GROUPS, {key: Slice(nbytes // GROUPS)})}
+    split = {0: Split(0, GROUPS, {key: LinearRegion(nbytes // GROUPS)})}
     return replace(p, estimates=estimates, machine=replace(p.machine, devices=where), splits=split)
 
 

@@ -18,7 +18,7 @@ from manycl.machine import HOST
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import MERGE, ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import simulate
@@ -79,7 +79,7 @@ def long(seconds: float) -> float:
     return round(100 * seconds, 6)
 
 
-ROW = Split(0, 10, {0: Slice(10), 1: Slice(10), 2: Slice(10)})
+ROW = Split(0, 10, {0: LinearRegion(10), 1: LinearRegion(10), 2: LinearRegion(10)})
 
 
 def by_hand() -> tuple[Plan, Problem]:
@@ -201,7 +201,7 @@ def merged() -> tuple[Plan, Problem]:
     builder = GraphBuilder()
     a, c = builder.buffer(100, "a"), builder.buffer(100, "c")
     builder.add(rows("f", (a,), (c,)))
-    split = Split(0, 10, {a: Slice(10)}, Reduction.SCATTER, (2.0, 3.0))
+    split = Split(0, 10, {a: LinearRegion(10)}, Reduction.SCATTER, (2.0, 3.0))
     p = replace(
         problem(builder.build(), [0.0], machine((HOST, 1)), valid={a: frozenset({HOST})}),
         estimates=Ranges(),
@@ -257,11 +257,11 @@ def test_an_order_that_cannot_be_kept_is_refused() -> None:
 @pytest.mark.parametrize(
     "split",
     [
-        Split(0, 10, {0: Slice(10)}),
-        Split(0, 10, {0: Slice(10), 1: Slice(10, 20)}),
-        Split(0, 10, {0: Slice(10), 1: Slice(10)}, Reduction.SCATTER),
-        Split(0, 10, {0: Slice(10)}, "addition"),
-        Split(0, 0, {0: Slice(10), 1: Slice(10)}),
+        Split(0, 10, {0: LinearRegion(10)}),
+        Split(0, 10, {0: LinearRegion(10), 1: LinearRegion(10, 20)}),
+        Split(0, 10, {0: LinearRegion(10), 1: LinearRegion(10)}, Reduction.SCATTER),
+        Split(0, 10, {0: LinearRegion(10)}, "addition"),
+        Split(0, 0, {0: LinearRegion(10), 1: LinearRegion(10)}),
     ],
 )
 def test_splits_that_would_change_the_result_are_refused(split: Split) -> None:
@@ -270,7 +270,7 @@ def test_splits_that_would_change_the_result_are_refused(split: Split) -> None:
 
 
 def test_a_halo_belongs_to_two_ranges() -> None:
-    part = Slice(10, 30, -10)
+    part = LinearRegion(10, 30, -10)
     assert [part.bounds(f, 2, 100) for f in (0, 4, 8)] == [(0, 30), (30, 70), (70, 100)]
 
 
@@ -308,7 +308,7 @@ def test_what_ranges_leave_alone_stays_as_it_was() -> None:
     p = replace(
         problem(builder.build(), [0.0], machine((HOST, 1)), valid={a: frozenset({HOST}), c: frozenset({HOST})}),
         estimates=Ranges(),
-        splits={0: Split(0, 10, {a: Slice(10), c: Slice(10, offset=10)})},
+        splits={0: Split(0, 10, {a: LinearRegion(10), c: LinearRegion(10, offset=10)})},
     )
     members = (
         Assignment(0, 0, 0, 0.0, 4.0, 0, 0, 4),

@@ -1,4 +1,4 @@
-"""How launches may be split, as a person reads it from the kernels; ranges stay within the slices that are said."""
+"""How launches may be split, as a person reads it from the kernels; ranges stay within their linear regions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from manycl.graph.reduction import Reduction
 from manycl.graph.work_groups import ungathered, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.plan import splitting
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.splitting import LATER, Splits, split_of
 from manycl.plan.tuning import PLANNING
 
@@ -91,7 +91,9 @@ TWICE = launch("twice", (N * N,), (16,), 0)
 
 
 def test_rows_are_preferred_and_what_all_groups_read_has_no_slice() -> None:
-    assert split_of(GEMM, dict.fromkeys(range(3), AREA)) == Split(1, 8, {0: Slice(8 * ROW, 8 * ROW), 2: Slice(8 * ROW)})
+    assert split_of(GEMM, dict.fromkeys(range(3), AREA)) == Split(
+        1, 8, {0: LinearRegion(8 * ROW, 8 * ROW), 2: LinearRegion(8 * ROW)}
+    )
 
 
 def test_a_stencil_reads_a_halo() -> None:
@@ -99,17 +101,17 @@ def test_a_stencil_reads_a_halo() -> None:
     assert isinstance(found, Split)
     assert (found.dimension, found.groups, found.merge) == (1, 8, Reduction.NONE)
     # all but the ends of a row
-    assert found.slices[0] == Slice(8 * ROW, 10 * ROW - 8, 4 - ROW)
-    assert found.slices[1] == Slice(8 * ROW, 0, 4)
+    assert found.regions[0] == LinearRegion(8 * ROW, 10 * ROW - 8, 4 - ROW)
+    assert found.regions[1] == LinearRegion(8 * ROW, 0, 4)
 
 
 def test_columns_count_as_many_bytes_as_they_are() -> None:
     found = split_of(COLUMNS, dict.fromkeys(range(2), AREA))
-    assert found == Split(0, 8, {1: Slice(AREA // 8)})
+    assert found == Split(0, 8, {1: LinearRegion(AREA // 8)})
 
 
 def test_what_is_read_and_written_moves_with_its_groups() -> None:
-    assert split_of(TWICE, {0: AREA}) == Split(0, 256, {0: Slice(64)})
+    assert split_of(TWICE, {0: AREA}) == Split(0, 256, {0: LinearRegion(64)})
 
 
 @pytest.mark.parametrize(
@@ -142,11 +144,11 @@ def test_atomics_of_another_type_than_the_array_s_are_not_merged(name: str) -> N
 
 def test_atomics_and_what_nobody_knows_are_merged() -> None:
     histogram = launch("histogram", (1024,), (64,), 0, 1)
-    assert split_of(histogram, {0: 1024, 1: 64}) == Split(0, 16, {0: Slice(64, 64)}, Reduction.DIFFERENCE)
+    assert split_of(histogram, {0: 1024, 1: 64}) == Split(0, 16, {0: LinearRegion(64, 64)}, Reduction.DIFFERENCE)
     distinct = annotated(launch("scatter", (64,), (16,), 0, 1))
-    assert split_of(distinct, {0: 256, 1: 256}) == Split(0, 4, {0: Slice(64, 64)}, Reduction.SCATTER)
+    assert split_of(distinct, {0: 256, 1: 256}) == Split(0, 4, {0: LinearRegion(64, 64)}, Reduction.SCATTER)
     distinct = annotated(launch("scatter_all", (64,), (16,), 0, 1, 2))
-    assert split_of(distinct, {0: 256, 1: 256, 2: 256}) == Split(0, 4, {0: Slice(64, 64)}, Reduction.DIFFERENCE)
+    assert split_of(distinct, {0: 256, 1: 256, 2: 256}) == Split(0, 4, {0: LinearRegion(64, 64)}, Reduction.DIFFERENCE)
 
 
 @pytest.mark.parametrize(
@@ -174,16 +176,16 @@ def test_every_range_stays_within_its_slices(given: Launch) -> None:
     assert isinstance(split, Split)
     split.check(given.reads, given.writes)
     facts = launched(PROGRAM, given.name, known_launch(given, sizes))
-    for key, part in split.slices.items():
-        if part == Slice(AREA // 8):
+    for key, part in split.regions.items():
+        if part == LinearRegion(AREA // 8):
             continue  # columns: not where they are, only how many
         for first in range(split.groups):
             for count in {1, 2, split.groups - first} & set(range(1, split.groups - first + 1)):
                 low, high = part.bounds(first, count, AREA)
                 kinds = ("read", "write")
                 groups = GroupRange(split.dimension, first, count)
-                boxes = [b for kind in kinds for b in facts.region(key, kind, groups).boxes]
-                assert all(low <= b.offset and b.end <= high for b in boxes)
+                rectangles = [b for kind in kinds for b in facts.region(key, kind, groups).rectangles]
+                assert all(low <= b.offset and b.end <= high for b in rectangles)
 
 
 def test_of_a_graph_only_what_is_asked_for_is_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +203,7 @@ def test_of_a_graph_only_what_is_asked_for_is_analysed(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("manycl.plan.splitting.split_of", counted)
     splits = Splits(graph)
-    assert splits.get(1) == Split(0, 256, {0: Slice(64)})
+    assert splits.get(1) == Split(0, 256, {0: LinearRegion(64)})
     assert asked == ["twice"]
     assert 7 not in splits
     assert list(splits) == [0, 1]
@@ -241,7 +243,7 @@ def test_of_values_of_a_scalar_a_plan_waits_for_as_many_as_are_worth_it(monkeypa
 
 
 def test_a_value_takes_a_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranges by which slices are told are asked about together, and the answers are those of single ones."""
+    """The ranges that linear regions are told by are asked about together; the answers are those of single ones."""
     asked: list[object] = []
     answer = service._answer
 

@@ -10,10 +10,10 @@ import pytest
 from manycl.analysis import service
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.group_range import GroupRange
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.report.analysis.figure import COLOURS, _colours, figure, picture
 from manycl.report.analysis.grid import BOTH, MOST_CELLS, NOTHING, OUTSIDE, READ, WRITTEN, grid
-from manycl.report.analysis.launch_report import LaunchView, box_words
+from manycl.report.analysis.launch_report import LaunchView, rectangle_words
 
 PLANE = """kernel void k(global float *c, global const float *a, int w) {
   c[get_global_id(1) * w + get_global_id(0)] = a[get_global_id(0) * w + get_global_id(1)]; }"""
@@ -108,13 +108,13 @@ def test_the_same_view_gives_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("box", "words"),
+    ("rectangle", "words"),
     [
-        (Box(0, 64), "[0, 16)"),
-        (Box(2, 64), "bytes [2, 66)"),
-        (Box(4, 8, 16, 3), "[1, 3) x 3 rows every 4"),
-        (Box(4, 8, 16, 3, 64, 2), "[1, 3) x 3 rows every 4 x 2 slices every 16"),
+        (Rectangle(0, 64), "[0, 16)"),
+        (Rectangle(2, 64), "bytes [2, 66)"),
+        (Rectangle(4, 8, 16, 3), "[1, 3) x 3 rows every 4"),
+        (Rectangle(4, 8, 16, 3, 64, 2), "[1, 3) x 3 rows every 4 x 2 slices every 16"),
     ],
 )
-def test_boxes_in_elements(box: Box, words: str) -> None:
-    assert box_words(box, 4) == words
+def test_rectangles_in_elements(rectangle: Rectangle, words: str) -> None:
+    assert rectangle_words(rectangle, 4) == words

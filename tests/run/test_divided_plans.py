@@ -372,7 +372,7 @@ def test_a_prepared_graph_in_ranges_is_played() -> None:
             assert all(m.seconds > 0 for m in result.ranges(0))
             assert {e.role for e in result.trace.kernels()} == {"range"}
         (kept,) = prepared._commands
-        assert recorded(queue.session.backend, kept.script) is not None, "it is played the shortest way"
+        assert recorded(queue.session.backend, kept.command_graph) is not None, "it is played the shortest way"
 
 
 def test_work_groups_that_are_left_to_the_driver(queue: mc.Queue) -> None:

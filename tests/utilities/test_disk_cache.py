@@ -372,10 +372,10 @@ def test_how_launches_may_be_split_is_found_out_once(
 
     first = split((3, 5))
     assert isinstance(first, Split)
-    assert set(first.slices) == {3, 5}
+    assert set(first.regions) == {3, 5}
     looked: list[object] = []
     monkeypatch.setattr(splitting, "_best", lambda *args: looked.append(args))
-    assert split((9, 2)) == replace(first, slices={9: first.slices[3], 2: first.slices[5]})
+    assert split((9, 2)) == replace(first, regions={9: first.regions[3], 2: first.regions[5]})
     monkeypatch.setattr(splitting, "_known", type(splitting._known)(8))
-    assert split((0, 1)) == replace(first, slices={0: first.slices[3], 1: first.slices[5]})
+    assert split((0, 1)) == replace(first, regions={0: first.regions[3], 1: first.regions[5]})
     assert not looked

@@ -22,7 +22,7 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.group_range import GroupRange
 from manycl.model import trips
 from manycl.plan import splitting
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.run.executor import programs
 from manycl.run.graph_cache import learners
 from manycl.run.lowering import ranges
@@ -100,10 +100,10 @@ def test_many_ranges_of_a_launch() -> None:
         assert facts.region(0, "read", GroupRange(0, first, 1)).nbytes == 4
     assert len(facts._found) <= MOST
     here = Regions(facts.facts, facts.summary, facts.launch)
-    here.boxed = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
+    here.rectangular = lambda *_: None  # type: ignore[method-assign]  # what isl is asked
     here._region = lambda *key: facts.region(*key)  # type: ignore[method-assign]
     for first in range(MANY):
-        assert here.region(0, "write", GroupRange(0, first, 1)).boxes[0].offset == 4 * first
+        assert here.region(0, "write", GroupRange(0, first, 1)).rectangles[0].offset == 4 * first
     assert len(here._regions) == MOST
 
 
@@ -114,17 +114,17 @@ def test_many_kernels_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "manycl.analysis.service.launched", lambda *_: SimpleNamespace(unanswered=0, is_evaluated=False)
     )
-    looks = Looks()
+    budget = AnalysisBudget()
     by_hand = replace(UP, tree=b"")
     for n in range(1, MANY):
         launch = up(n, f"up{n}")
         assert trips.trip_count(by_hand, launch.kernel) is trips.ONCE
         graph = Graph((launch,), {0: Buffer(0, 4 * n, "x")}, ())
         assert splitting.Splits(graph).why(0) == "not looked at"
-        assert looks.afford([launch], 0.0, 1e9, 0.0)
+        assert budget.afford([launch], 0.0, 1e9, 0.0)
     assert len(trips._known) == len(splitting._known) == MOST
-    assert 0 < len(looks.kinds) <= MOST
-    assert 0 < len(looks.kernels) <= MOST
+    assert 0 < len(budget.kinds) <= MOST
+    assert 0 < len(budget.kernels) <= MOST
 
 
 def test_many_policies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
@@ -24,7 +26,7 @@ class Node:
 
 
 @pytest.mark.parametrize("was_enabled", [True, False])
-def test_what_was_made_inside_is_found_later(was_enabled: bool) -> None:
+def test_what_was_made_inside_is_found_later(was_enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     (gc.enable if was_enabled else gc.disable)()
     try:
         with uncollected():
@@ -32,6 +34,7 @@ def test_what_was_made_inside_is_found_later(was_enabled: bool) -> None:
             node = Node()
             node.itself = node  # type: ignore[attr-defined]
             kept = [[] for _ in range(3000)]  # type: ignore[var-annotated]
+            monkeypatch.setitem(sys.modules, "imported_inside", ModuleType("imported_inside"))
         assert gc.isenabled() is was_enabled
         assert gc.get_count()[1:] == (0, 0)
         assert gc.get_freeze_count() == 0
@@ -44,9 +47,17 @@ def test_what_was_made_inside_is_found_later(was_enabled: bool) -> None:
         gc.enable()
 
 
-def test_what_the_program_has_frozen_stays_so() -> None:
+def test_what_the_program_has_frozen_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.freeze()
     frozen = gc.get_freeze_count()
     with uncollected():
-        pass
+        monkeypatch.setitem(sys.modules, "imported_inside", ModuleType("imported_inside"))
     assert gc.get_freeze_count() == frozen
+
+
+def test_without_imports_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count what a program has frozen takes tens of milliseconds where it is much."""
+    monkeypatch.delattr(gc, "get_freeze_count")
+    with uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -2,7 +2,7 @@
 
 A bound is the count when it was last lowered, and a tenth more: a run may take an end of another one with it. Where
 shares move, the numbers of packets and of pieces that change places differ from run to run, so those bounds are a
-quarter above what was seen, and of devices with memories of their own one of three processes has to keep to them.
+quarter above what was seen. One of three processes has to keep to them, as waits go other ways on a busy machine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 
 WALK = Path(__file__).with_name("walk.py")
 BOUNDS = {
-    "one_device": {"first": (2360, 107), "second process": (535, 66), "steady": (66, 16)},
-    "one_of_two": {"second process": (430, 73), "steady": (64, 19)},
-    "divided": {"first": (11800, 195), "steady": (160, 40)},
-    "prepared": {"first": (5520, 173), "run 5": (190, 41), "steady": (80, 30)},
+    "one_device": {"first": (2360, 98), "second process": (535, 66), "steady": (66, 16)},
+    "one_of_two": {"second process": (430, 72), "steady": (64, 19)},
+    "divided": {"first": (11550, 194), "steady": (160, 40)},
+    "prepared": {"first": (5520, 168), "run 5": (183, 39), "steady": (80, 30)},
     "moving": {"run 2": (4000, 60), "steady": (2800, 60)},
     "unmodified": {"steady": (60, 18)},
 }
@@ -31,7 +31,7 @@ OWN_MEMORIES = {"divided", "moving"}
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_run_stays_within_its_bounds(name: str, tmp_path: Path) -> None:
-    for place in range(3 if name in OWN_MEMORIES else 1):
+    for place in range(3):
         found = counts(name, tmp_path / str(place))
         beyond = [run for run, most in BOUNDS[name].items() if found[run][0] > most[0] or found[run][1] > most[1]]
         if not beyond:

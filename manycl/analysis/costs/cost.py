@@ -58,7 +58,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """How often a place is visited; ``reasons``: why that is not exact."""
+    """The number of times that a place is visited; ``reasons``: why that is not exact."""
 
     number: float
     reasons: tuple[str, ...] = ()
@@ -162,14 +162,14 @@ class LaunchCost:
     # -- a place
 
     def visits(self, place: CountedPlace, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> Visits:
-        """How often work-items of the axes come to a place."""
+        """Return how often work-items of the axes come to a place."""
         told = self.contents and self.visits_told(place, axes, found, True)
         return told if told and not told.reasons else self.visits_told(place, axes, found, False)
 
     def visits_told(
         self, place: CountedPlace, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits], told: bool
     ) -> Visits:
-        """With the elements of arrays that were ``told``, or without."""
+        """Return how often a place is visited, with the elements of arrays that were ``told``, or without."""
         from manycl.analysis.symbolic.counting import Axis
 
         axes = dict(axes)
@@ -220,7 +220,7 @@ class LaunchCost:
         return Visits(found.number, (f"sampled, within about {100 * found.error:.2g} %",) if found.error else ())
 
     def told(self, e: Expr) -> bool:
-        """Whether all that is unknown in an expression are elements of arrays whose contents are known."""
+        """Return whether all that is unknown in an expression are elements of arrays whose contents are known."""
         for name, variable in e.variables().items():
             if variable.unknown:
                 origin = self.summary.origins.get(name)
@@ -257,7 +257,7 @@ def _few(reasons: Mapping[str, None]) -> str:
 
 
 def _settled(e: Expr, origins: Mapping[str, Origin]) -> Expr:
-    """As far as it does not grow too long: the rest stays unknown."""
+    """Return an expression with its origins put in, as far as it does not grow too long: the rest stays unknown."""
     for _ in range(len(origins) + 1):
         values: dict[str, Expr] = {}
         for name, variable in e.variables().items():
@@ -277,7 +277,7 @@ def _settled(e: Expr, origins: Mapping[str, Origin]) -> Expr:
 
 
 def _is_wide(e: Expr) -> bool:
-    """Whether numbers of 64 bits come around in an expression."""
+    """Return whether numbers of 64 bits come around in an expression."""
     return (e.op == "wrap" and abs(e.value) == 64) or any(_is_wide(a) for a in e.args)
 
 

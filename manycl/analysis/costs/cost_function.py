@@ -128,7 +128,7 @@ class Trips:
         self.products: dict[tuple[Loop, ...], Expr] = {(): x.ONE}
 
     def product(self, loops: tuple[Loop, ...]) -> Expr:
-        """How often the innermost body of nested loops runs, at most."""
+        """Return how often the innermost body of nested loops runs, at most."""
         found = self.products.get(loops)
         if found is None:
             outer, last = loops[:-1], loops[-1]

@@ -55,7 +55,7 @@ class Path:
         return Path(self, condition, self.depth + 1)
 
     def conditions(self, above: Path | None = None) -> list[Expr]:
-        """From the outermost to the innermost, down from ``above``."""
+        """Return the conditions from the outermost to the innermost, down from ``above``."""
         found = []
         step: Path | None = self
         while step is not None and step is not above and step.parent is not None:
@@ -189,7 +189,7 @@ DEEPEST_CALLS = 40
 
 
 class Unanalysable(Exception):
-    """Nothing can be said of the kernel, for this reason."""
+    """The reason why nothing can be said of the kernel."""
 
 
 @dataclass(slots=True)
@@ -204,7 +204,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Exits:
-    """Where ``break`` and ``continue`` go; a switch has no ``continue`` of its own."""
+    """The places where ``break`` and ``continue`` go; a switch has no ``continue`` of its own."""
 
     breaks: list[ControlState] = field(default_factory=list)
     continues: list[ControlState] | None = None
@@ -217,7 +217,7 @@ Counts = dict[tuple[int, tuple[Loop, ...], bool], tuple[Path, dict[str, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """How far the notes of a run had come."""
+    """A mark of how far the notes of a run had come."""
 
     accesses: int
     counts: Counts
@@ -265,7 +265,7 @@ class Abstract:
     # -- names, places, limits
 
     def dead(self) -> bool:
-        """Whether control does not come here."""
+        """Return whether control does not come here."""
         return self.path is None
 
     def step(self) -> None:
@@ -276,7 +276,7 @@ class Abstract:
             raise Unanalysable(f"it takes expressions of more than {MOST_CHARACTERS} characters to follow")
 
     def copied(self, env: Env) -> Env:
-        """What variables hold, for a branch of its own."""
+        """Return what variables hold, for a branch of its own."""
         self.steps += len(env) // COPIED
         return dict(env)
 
@@ -309,7 +309,7 @@ class Abstract:
     # -- taking back
 
     def recorded(self) -> Recorded:
-        """What has been noted so far, to come back to."""
+        """Return what has been noted so far, to come back to."""
         counts = {key: (path, dict(found)) for key, (path, found) in self.counts.items()}
         return Recorded(len(self.accesses), counts, len(self.all_loops), dict(self.hazards), self.barriers)
 
@@ -345,12 +345,12 @@ class Abstract:
                 break
 
     def counted_apart(self) -> Counts:
-        """What was counted up to here; from now on is counted anew, until :meth:`count_where`."""
+        """Return what was counted up to here; from now on is counted anew, until :meth:`count_where`."""
         counts, self.counts = self.counts, {}
         return counts
 
     def count_where(self, condition: Expr, before: Counts) -> None:
-        """What was counted since :meth:`counted_apart` happens only if a condition holds as well."""
+        """Note that what was counted since :meth:`counted_apart` happens only if a condition holds as well."""
         apart, self.counts = self.counts, before
         for (_, loops, lone), (path, found) in apart.items():
             there = path.where(condition)

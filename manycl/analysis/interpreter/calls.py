@@ -58,7 +58,7 @@ _SIMPLE_FLOAT = re.compile(
 
 
 class Calls(Expressions):
-    """What calls do. ``ids`` answers queries of the NDRange."""
+    """The effects of calls. ``ids`` answers queries of the NDRange."""
 
     ids: Callable[[str, int], Expr | None]
 
@@ -404,7 +404,7 @@ class Calls(Expressions):
         return self.by_lanes(lane, values, type_)
 
     def of_lanes(self, name: str, value: Vector) -> Cell:
-        """Whether any, or all, lanes have their highest bit set."""
+        """Return whether any, or all, lanes have their highest bit set."""
         signs = [x.less(lane, x.ZERO) for lane in value.lanes if isinstance(lane, Expr)]
         if len(signs) != len(value.lanes):
             return self.fresh(0, 1, f"a condition on data, line {self.line()}")

@@ -61,7 +61,7 @@ class Conversions(Places):
         return self.fresh(0, 1, f"a condition on data, line {self.line(node.start)}")
 
     def is_truth(self, node: Node) -> bool:
-        """Whether an expression needs no comparison with zero to be a condition."""
+        """Return whether an expression needs no comparison with zero to be a condition."""
         while node.kind == "PAREN_EXPR" or (node.kind == "UNEXPOSED_EXPR" and node.type.kind in ("int", "bool")):
             if len(node.children) != 1 or node.children[0].type.kind == "vector":
                 break
@@ -71,7 +71,7 @@ class Conversions(Places):
         return tests or negates or node.type.kind == "bool" or self.is_constant(node)
 
     def is_constant(self, node: Node) -> bool:
-        """Whether a compiler computes an expression once and for all: nothing is then executed."""
+        """Return whether a compiler computes an expression once and for all: nothing is then executed."""
         found = self.constants.get(id(node))
         if found is None:
             literal = node.kind in _LITERALS or (node.kind == "DECL_REF_EXPR" and node.value is not None)
@@ -166,7 +166,7 @@ class Conversions(Places):
         return self.unknown_of(node.type)
 
     def anything(self, pointer: Pointer, reason: str) -> None:
-        """All memory that a pointer leads to may be read and written."""
+        """Note that all memory that a pointer leads to may be read and written."""
         for target in pointer.targets:
             kind, index = target.base
             if kind == "var":

@@ -204,8 +204,8 @@ class _AbstractRun(Loops):
 
 
 class _AnyLaunch(_AbstractRun):
-    """Of whatever launch, as C computes: ids, sizes and scalars are variables, named as no variable of a kernel is.
-    What operations make of them that have no form of their own is said by origins (:class:`Operated`)."""
+    """The abstract run of whatever launch, as C computes: ids, sizes and scalars are variables, named as no variable of
+    a kernel is. What operations make of them that have no form of their own is said by origins (:class:`Operated`)."""
 
     def __init__(self, unit: Unit, facts: KernelFacts) -> None:
         super().__init__(unit, facts, None)
@@ -325,7 +325,7 @@ def _annotated(access: MemoryAccess, facts: KernelFacts, launch: KnownLaunch) ->
 
 
 def _on_data(access: MemoryAccess) -> bool:
-    """Whether values that are not known decide which bytes an access touches."""
+    """Return whether values that are not known decide which bytes an access touches."""
     names = access.offset.variables()
     loops = [loop for loop in access.loops if loop.name in names]
     return access.offset.unknown or any(loop.trips is None or loop.trips.unknown or not loop.exact for loop in loops)

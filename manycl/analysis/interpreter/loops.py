@@ -74,7 +74,8 @@ class LoopParts(ClosedForms):
         return refs
 
     def leaves_alone(self, body: Node) -> bool:
-        """Whether a body plainly changes nothing that the form of its loop depends on: then it need not be tried."""
+        """Return whether a body plainly changes nothing that the form of its loop depends on: then it need not be
+        tried."""
         found = self.plain_bodies.get(id(body))
         if found is None:
             found = self.plain_bodies[id(body)] = self.is_plain(body)
@@ -156,7 +157,7 @@ class Loops(LoopParts):
         self.close(parts, form, changed)
 
     def never(self, condition: Node) -> bool:
-        """Whether the condition is false at once."""
+        """Return whether the condition is false at once."""
         self.silent += 1
         path, env = self.path, self.env
         self.env = self.copied(env)
@@ -231,7 +232,7 @@ class Loops(LoopParts):
         self.continue_from(states)
 
     def symbol(self, cell: int, value: Cell) -> Cell:
-        """What stands for a variable at the start of any iteration."""
+        """Return what stands for a variable at the start of any iteration."""
         type_ = self.types[cell]
         if isinstance(value, Aggregate):
             return blank()
@@ -285,7 +286,7 @@ class Loops(LoopParts):
 
     @staticmethod
     def ended(form: Form) -> Expr:
-        """Whether the condition ends the loop, not a break."""
+        """Return whether the condition ends the loop, not a break."""
         if form.out is None or form.whole is None:
             return x.ONE
         return x.less(form.whole, x.add(form.out, x.ONE))
@@ -329,7 +330,7 @@ class Loops(LoopParts):
         return self.fresh_of(self.types[cell], f"a variable changed in a loop, line {self.line()}")
 
     def behind(self, form: Form, env: Env, head: Env, breaks: list[ControlState]) -> Env:
-        """What variables hold behind the loop."""
+        """Return what variables hold behind the loop."""
         result = dict(env)
         known = form.exact and form.trips is not None
         times: Expr | None = None

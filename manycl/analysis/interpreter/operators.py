@@ -404,8 +404,8 @@ class Expressions(Conversions):
 
 
 def _wide_alone(value: Expr, low: int, high: int) -> bool:
-    """Whether a sum can leave its type only by variables that may be anything in it, added or subtracted once: all
-    that could be concluded from the sum then also holds if it comes around."""
+    """Return whether a sum can leave its type only by variables that may be anything in it, added or subtracted once:
+    all that could be concluded from the sum then also holds if it comes around."""
     if value.op != "sum":
         return False
     least = most = value.value

@@ -62,7 +62,7 @@ class Places(LoadsAndStores):
         return blank() if type_.kind in ("array", "record", "union") else self.fresh_of(type_)
 
     def place(self, node: Node) -> LValue:
-        """Where an lvalue is."""
+        """Return where an lvalue is."""
         self.step()
         kind, children = node.kind, node.children
         if kind == "PAREN_EXPR" and children:

@@ -128,7 +128,8 @@ class Statements(Calls):
     # -- switch
 
     def switch(self, node: Node) -> None:
-        """Its body runs from the label that matches, or not at all; every label joins who falls into it."""
+        """Run a switch: its body runs from the label that matches, or not at all; every label joins who falls into
+        it."""
         subject = self.number(node.children[0])
         if self.path is None:
             return
@@ -206,7 +207,7 @@ def _labels(node: Node) -> list[tuple[str, Node]]:
 
 
 def _has_labels(node: Node) -> bool:
-    """Whether control can come into a statement from outside."""
+    """Return whether control can come into a statement from outside."""
     if not node.kind.endswith("_STMT"):
         return False
     pending = [node]

@@ -71,15 +71,15 @@ def effects(name: str, count: int) -> dict[int, str] | None:
 
 
 def sees_groups(name: str) -> bool:
-    """Whether what the function does may depend on which work-items form a group, or on how large groups are."""
+    """Return whether what the function does may depend on which work-items form a group, or on how large groups are."""
     return _GROUPS.search(name) is not None
 
 
 def asks_dimension(name: str) -> bool:
-    """Whether the function takes a dimension of the NDRange."""
+    """Return whether the function takes a dimension of the NDRange."""
     return _ID_QUERY.fullmatch(name) is not None
 
 
 def synchronises(name: str) -> bool:
-    """Whether the function is a barrier, or a group function, which works like one."""
+    """Return whether the function is a barrier, or a group function, which works like one."""
     return _BARRIER.fullmatch(name) is not None

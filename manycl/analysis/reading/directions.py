@@ -40,8 +40,8 @@ def summaries(unit: Unit) -> dict[int, FunctionSummary]:
 def accesses(
     unit: Unit, function: Function, known: Mapping[int, FunctionSummary]
 ) -> Iterator[tuple[frozenset[Location], frozenset[Location]]]:
-    """Of each statement of a function's body: what memory of its parameters, or any, it reads, and what it writes;
-    where an address is lost, both. ``known``: the summaries of all functions."""
+    """Yield for each statement of a function's body what memory of its parameters, or any, it reads, and what it
+    writes; where an address is lost, both. ``known``: the summaries of all functions."""
     body = _Body(unit, function, {**known, function.ref: FunctionSummary()})
     body.analyse()
     lost = frozenset[Location](body.summary.escapes)
@@ -65,7 +65,7 @@ def _callees_first(unit: Unit) -> Iterator[Function]:
 
 
 def is_null(node: Node) -> bool:
-    """Whether an expression is a literal zero, however cast."""
+    """Return whether an expression is a literal zero, however cast."""
     while len(node.children) >= 1 and node.kind in ("PAREN_EXPR", "UNEXPOSED_EXPR", "CSTYLE_CAST_EXPR"):
         node = node.children[-1]
     return node.kind == "INTEGER_LITERAL" and node.value == 0
@@ -227,7 +227,7 @@ class _Body(PointsTo):
         return left | right if node.type.holds_pointers else NONE
 
     def is_direct(self, node: Node) -> bool:
-        """Whether an lvalue names a part of a variable as declared: data written there overwrite no address."""
+        """Return whether an lvalue names a part of a variable as declared: data written there overwrite no address."""
         while node.kind in ("PAREN_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR", "UNEXPOSED_EXPR"):
             if not node.children:
                 return False

@@ -112,7 +112,7 @@ class Types:
         return CType(group, _bare(canonical), "", 1, size, const, space, holds_pointers=holds, members=members)
 
     def _holds(self, type_: cindex.Type) -> bool:
-        """Whether a member may hold an address; pointers, which may be to the type itself, are not followed."""
+        """Return whether a member may hold an address; pointers, which may be to the type itself, are not followed."""
         canonical = type_.get_canonical()
         if canonical.kind.name in ("POINTER", "BLOCKPOINTER"):
             return True
@@ -349,7 +349,7 @@ class _Lowering:
         return (start, end) if 0 <= start <= end <= len(self.text) else (0, 0)
 
     def offset(self, location: cindex.SourceLocation) -> int:
-        """Where a location lies in the source: that of a macro's argument, not of the macro."""
+        """Return where a location lies in the source: that of a macro's argument, not of the macro."""
         offset = ctypes.c_uint()
         self.lib.clang_getFileLocation(location, None, None, None, ctypes.byref(offset))
         return offset.value
@@ -481,7 +481,7 @@ def diagnostics(unit: Any, expanded: Expanded) -> list[Diagnostic]:
 
 
 def _diagnostic(found: Any, expanded: Expanded, rows: list[str]) -> Diagnostic:
-    """With the place in the user's file."""
+    """Return a diagnostic with the place in the user's file."""
     severity, location = _SEVERITIES[found.severity], found.location
     if location.file is None or location.file.name != FILE:
         return Diagnostic("<built in>", 0, 0, severity, found.spelling)

@@ -1,4 +1,4 @@
-"""From a program's tree to its facts: the arguments of each kernel, their directions, what the kernel uses, and which
+"""Facts of a program from its tree: the arguments of each kernel, their directions, what the kernel uses, and which
 floating-point arguments decide its accesses (become integers or are compared, not computed with data)."""
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _argument(
 
 
 def _allowed(type_: CType) -> tuple[bool, bool]:
-    """Whether the language lets the argument be read, and written, at all."""
+    """Return whether the language lets the argument be read, and written, at all."""
     if type_.kind == "image":
         return type_.access != "write_only", type_.access != "read_only"
     if type_.kind == "pointer" and type_.target is not None and type_.target.address_space == "constant":
@@ -265,7 +265,8 @@ def _dimensions(function: Function) -> int:
 
 
 def _uses_double(unit: Unit, function: Function) -> bool:
-    """Whether a double is computed with; a literal at once made a float is none, nor a float passed to printf."""
+    """Return whether a double is computed with; a literal at once made a float is none, nor a float passed to
+    printf."""
     if any(_is_double(node.type) for node in function.parameters) or _is_double(function.result):
         return True
     pending = [function.body]
@@ -318,6 +319,6 @@ def _is_local(node: Node) -> bool:
 
 
 def _name_offset(unit: Unit, kernel: Function) -> int:
-    """Where the kernel's name stands: attributes before it may be on lines of their own."""
+    """Return where the kernel's name stands: attributes before it may be on lines of their own."""
     position = unit.text.find(kernel.name.encode(), kernel.start, kernel.body.start)
     return position if position >= 0 else kernel.start

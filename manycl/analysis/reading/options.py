@@ -43,7 +43,7 @@ class BuildOptions:
 
     @property
     def loose(self) -> bool:
-        """Whether floating-point numbers may be off by more than OpenCL C allows without options, or of other types."""
+        """True if floating-point numbers may be off by more than OpenCL C allows without options, or of other types."""
         return not all(map(_HARMLESS.match, self.flags))
 
 
@@ -92,7 +92,7 @@ def read_options(options: Sequence[str]) -> BuildOptions:
 
 
 def are_own(options: Sequence[str]) -> bool:
-    """Whether all of some options are OpenCL's own, which every driver knows."""
+    """Return whether all of some options are OpenCL's own, which every driver knows."""
     return all(found["own"] for flag in read_options(options).flags if (found := _FLAG.match(flag)))
 
 

@@ -1,4 +1,4 @@
-"""What pointers may point at, and what is done to that memory: the state of a points-to analysis.
+"""Pointers: what they may point at, and what is done to that memory: the state of a points-to analysis.
 
 Inclusion-based (L. O. Andersen, "Program Analysis and Specialization for the C Programming Language", 1994,
 chapter 4), insensitive to control flow and fields, with one summary per function.
@@ -40,7 +40,7 @@ class FunctionSummary:
 
 
 class PointsTo:
-    """What the variables of one function may hold, and the effects found so far. Everything only grows."""
+    """The values that the variables of one function may hold, and the effects found so far. Everything only grows."""
 
     def __init__(self, unit: Unit, function: Function, summary: FunctionSummary) -> None:
         self.unit = unit
@@ -109,7 +109,7 @@ class PointsTo:
         return self.beyond(locations) if type_.holds_pointers else NONE
 
     def beyond(self, locations: Iterable[Location]) -> Locations:
-        """What the pointers kept in the locations point at."""
+        """Return what the pointers kept in the locations point at."""
         found: set[Location] = set()
         for each in locations:
             found |= self.contents.get(each, set())

@@ -84,7 +84,7 @@ class Function:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes of the body, parents first."""
+        """The nodes of the body, parents first."""
         if not self._nodes:
             self._nodes = tuple(self.body.walk())
         return self._nodes

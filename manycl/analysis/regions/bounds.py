@@ -37,7 +37,7 @@ class Outside:
 
 
 def suspicious(summary: KernelSummary, launch: KnownLaunch) -> bool:
-    """Whether some access may leave its memory and be known for certain to do so. Costs microseconds."""
+    """Return whether some access may leave its memory and be known for certain to do so. Costs microseconds."""
     sizes = {**launch.sizes, **summary.nbytes}
     for access in (*summary.accesses, *summary.own):
         nbytes = sizes.get(launch.same.get(access.argument, access.argument))

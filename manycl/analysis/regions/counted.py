@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manycl.analysis.regions.boxed import boxes_of, linear_access
 from manycl.analysis.regions.points import Array, Points
+from manycl.analysis.regions.rectangles import linear_access, rectangles_of
 from manycl.analysis.regions.regions import Footprint, Regions
 from manycl.analysis.summary import Computed, MemoryAccess
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
-from manycl.region import Box, Region
+from manycl.region import Rectangle, Region
 from manycl.utilities.kept import Kept
 
 
@@ -115,7 +115,7 @@ class Walk:
                 self.spent = 0.0
 
     def walk(self, expanded: set[str]) -> Extents:
-        """All points, some work-groups at a time: what is in the caches is evaluated several times faster."""
+        """Evaluate all points, some work-groups at a time: what is in the caches is evaluated several times faster."""
         everything = (self.access.offset, *self.parts, *self.trips.values())
         needed = {name for e in everything for name in self.variables(e)}
         if self.tagged:
@@ -273,7 +273,7 @@ class Walk:
         return straight, _factor(straight, name)
 
     def bounds(self, points: Points, name: str) -> tuple[Array, Array]:
-        """From where to where a counter runs at each point."""
+        """Return from where to where a counter runs at each point."""
         low: Array = np.zeros((), np.int64)
         highs: list[Array] = []
         if name in self.trips:
@@ -336,8 +336,8 @@ MOST_POINTS = 1 << 18
 """Points evaluated for one access: a few milliseconds (our own choice)."""
 SECONDS = 20e-9
 """Roughly what a point takes, with large arrays."""
-MOST_BOXES = 4096
-"""Boxes of a region; one that takes more is not given (our own choice)."""
+MOST_RECTANGLES = 4096
+"""Rectangles of a region; one that takes more is not given (our own choice)."""
 _KEPT = 32  # accesses of some range
 
 
@@ -361,12 +361,12 @@ class CountedRegions:
         size = self.regions.launch.sizes.get(self.regions.memory(argument), 0)
         lows, highs = [], []
         for access in self._accesses(argument, kind):
-            found = _as_boxes(self.regions, access, groups) or self._reach(access, groups)
+            found = _as_rectangles(self.regions, access, groups) or self._reach(access, groups)
             if found is None or not found.exact:
                 return None
             lows.append(np.clip(found.low, 0, size))
             highs.append(np.clip(found.high, 0, size))
-        shapes = Region.of(np.concatenate(lows), np.concatenate(highs)).at_most(MOST_BOXES)
+        shapes = Region.of(np.concatenate(lows), np.concatenate(highs)).at_most(MOST_RECTANGLES)
         return (
             None if shapes is None else Footprint(argument, kind, self.regions.units[argument], shapes, True, True, "")
         )
@@ -414,7 +414,7 @@ class CountedRegions:
         return [a for a in self.regions.summary.accesses if a.argument == argument and a.kind in (kind, "atomic")]
 
     def _is_told(self, arguments: Sequence[int], kinds: Sequence[str]) -> bool:
-        """Whether ids, scalars and loops alone decide what accesses touch."""
+        """Return whether ids, scalars and loops alone decide what accesses touch."""
         asked = [(i, kind) for i in arguments for kind in kinds]
         if any(self.regions.widened(*of) for of in asked):
             return False
@@ -435,21 +435,21 @@ class CountedRegions:
 
 
 def _is_steered(access: MemoryAccess) -> bool:
-    """Whether data have a part in what an access touches."""
+    """Return whether data have a part in what an access touches."""
     trips = [loop.trips for loop in access.loops if loop.trips is not None]
     return any(e.unknown for e in (access.offset, access.condition, *trips))
 
 
-def _as_boxes(regions: Regions, access: MemoryAccess, groups: GroupRange) -> Extents | None:
-    """Return the region that an access touches, if it is a box."""
+def _as_rectangles(regions: Regions, access: MemoryAccess, groups: GroupRange) -> Extents | None:
+    """Return the region that an access touches, if it is a rectangle."""
     linear = linear_access(access, parts_of(access.condition), regions.launch)
-    found = None if linear is None else boxes_of(linear, regions.launch.ids_of(groups))
-    return None if found is None else _of_boxes(found, all(loop.exact for loop in access.loops))
+    found = None if linear is None else rectangles_of(linear, regions.launch.ids_of(groups))
+    return None if found is None else _of_rectangles(found, all(loop.exact for loop in access.loops))
 
 
-def _of_boxes(found: Sequence[Box], exact: bool) -> Extents:
-    low = np.concatenate([np.zeros(0, np.int64), *(box.starts() for box in found)])
-    widths = np.repeat([box.width for box in found], [box.rows * box.slices for box in found]).astype(np.int64)
+def _of_rectangles(found: Sequence[Rectangle], exact: bool) -> Extents:
+    low = np.concatenate([np.zeros(0, np.int64), *(rect.starts() for rect in found)])
+    widths = np.repeat([rect.width for rect in found], [rect.rows * rect.slices for rect in found]).astype(np.int64)
     return Extents(low, low + widths, np.zeros(0, np.int64), exact)
 
 
@@ -469,7 +469,7 @@ def _by_group(reaches: Sequence[Extents], size: int) -> _Grouped:
 
 
 def _are_apart(written: _Grouped, read: _Grouped) -> bool:
-    """Whether no group writes what another writes or reads."""
+    """Return whether no group writes what another writes or reads."""
     low, high, group = written
     if not len(low):
         return True

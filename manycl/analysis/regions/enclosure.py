@@ -1,4 +1,5 @@
-"""Whether a launch keeps to its buffers, by interval arithmetic: for loops that launch a kernel with ever new scalars.
+"""Enclosures: whether a launch keeps to its buffers, by interval arithmetic: for loops that launch a kernel with ever
+new scalars.
 
 The kernel is run abstractly once, for all launches (:func:`manycl.analysis.interpreter.interpret.interpret_any`); what
 a launch puts in for ids, sizes and scalars encloses each of its accesses, in tens of microseconds. Conditions narrow
@@ -39,7 +40,7 @@ class _Guarded:
 
 @dataclass(frozen=True, slots=True)
 class Enclosure:
-    """All that a kernel accesses, in any launch."""
+    """The accesses of a kernel, all of them, in any launch."""
 
     places: tuple[_Guarded, ...]
     origins: Mapping[str, Origin]
@@ -61,7 +62,7 @@ class Enclosure:
         return frozenset(found)
 
     def keeps(self, values: Mapping[str, Span], sizes: Mapping[int, int], certainly: bool = False) -> bool:
-        """Whether a launch stays within its buffers as far as anybody can tell without the contents of buffers
+        """Return whether a launch stays within its buffers as far as anybody can tell without the contents of buffers
         (``certainly``: whatever these are); False where that takes a closer look. ``values``: :func:`launch_values`, of
         one launch, or of many, which have values between these; ``sizes``: bytes by argument."""
         anywhere = _Intervals(self.origins, values, certainly)
@@ -77,7 +78,7 @@ class Enclosure:
 
 
 def enclosure(summary: KernelSummary) -> Enclosure | None:
-    """Of a summary of all launches; None where accesses are lost, or too many."""
+    """Return the enclosure of a summary of all launches; None where accesses are lost, or too many."""
     accesses = summary.accesses
     if summary.failure or any(a.argument < 0 or a.operation == "unknown" for a in accesses):
         return None
@@ -105,12 +106,16 @@ def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, 
     return _Guarded(loops, condition.parts, tuple(gaps), accesses)
 
 
-def stays(enclosure: Enclosure | None, kernel: KernelFacts, launch: KnownLaunch) -> bool:
-    """Whether a launch stays within its buffers for certain, as far as intervals tell."""
+def stays(
+    enclosure: Enclosure | None, kernel: KernelFacts, launch: KnownLaunch, between: Mapping[int, tuple[int, int]]
+) -> bool:
+    """Return whether a launch stays within its buffers for certain, as far as intervals tell; and all that are like it
+    but for scalars (indices) ``between`` two integers."""
     if enclosure is None or prod(launch.global_size) + sum(launch.offset) > LARGEST:
         return False
     sizes = launch.global_size, launch.local_size, launch.offset
-    values = launch_values(kernel, sizes, [launch.scalars.get(a.index) for a in kernel.arguments])
+    values = dict(launch_values(kernel, sizes, [launch.scalars.get(a.index) for a in kernel.arguments]))
+    values |= {f"[{index}]": (low, high, False) for index, (low, high) in between.items()}
     return enclosure.keeps(values, launch.sizes, certainly=True)
 
 
@@ -119,7 +124,8 @@ def launch_values(
     sizes: tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] | None],
     arguments: Sequence[object],
 ) -> Mapping[str, Span]:
-    """What a launch puts in for a kernel's variables. ``sizes``: the global, the local (None: any), and the offset."""
+    """Return what a launch puts in for a kernel's variables. ``sizes``: the global, the local (None: any), and the
+    offset."""
     values = dict(_id_spans(*sizes))
     for facts, data in zip(kernel.arguments, arguments, strict=True):
         if isinstance(data, bytes) and facts.lanes == 1 and facts.base in INTEGERS:
@@ -167,7 +173,7 @@ class _Intervals:
         self._found = dict(self._known)
 
     def enters(self, place: _Guarded) -> bool:
-        """Whether control may come there, as far as can be told without the contents of buffers."""
+        """Return whether control may come there, as far as can be told without the contents of buffers."""
         for loop in place.loops:
             _, trips, data = _UNKNOWN if loop.trips is None else self.of(loop.trips)
             if trips <= 0:
@@ -196,7 +202,8 @@ class _Intervals:
         return True
 
     def within(self, offset: Expr, last: int, gaps: Sequence[Expr] = ()) -> bool:
-        """Whether an offset lies between 0 and ``last``, or contents of buffers decide; ``gaps``: of the place."""
+        """Return whether an offset lies between 0 and ``last``, or contents of buffers decide; ``gaps``: of the
+        place."""
         low, high, data = self.of(offset)
         if (data and not self._certainly) or 0 <= low <= high <= last:
             return True
@@ -286,7 +293,7 @@ class _Intervals:
         return low, high, data
 
     def _rounded(self, e: Expr) -> tuple[Expr, int] | None:
-        """What an expression is the remainder of, and of division by what."""
+        """Return what an expression is the remainder of, and of division by what."""
         origin = self._origins.get(e.key)
         if e.op == "fmod":
             whole, by = e.args
@@ -308,7 +315,7 @@ def _constant(e: Expr) -> int:
 
 
 def _chosen(op: str, spans: Sequence[Span]) -> Span:
-    """Of ``select`` (a condition, and what it chooses between), ``min`` and ``max``."""
+    """Return the span of ``select`` (a condition, and what it chooses between), ``min`` and ``max``."""
     (a, b, one), (c, d, other) = spans[-2:]
     if op == "select":
         low, high, data = spans[0]

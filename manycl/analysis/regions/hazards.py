@@ -22,11 +22,11 @@ _REPEATABLE = ("min", "max", "and", "or")  # doing them twice is doing them once
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``. ``merges``: buffer
-    arguments (index) that groups change only by atomic operations, which are then done on copies and merged by the
-    operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not meet, as the
-    user promises. ``promisable``: such promises would leave no reasons. ``races``: the reasons that are certain: plain
-    accesses of groups that meet."""
+    """The verdict whether the groups of a launch may run apart along ``dimension``: if there are no ``reasons``.
+    ``merges``: buffer arguments (index) that groups change only by atomic operations, which are then done on copies and
+    merged by the operation given. Empty: nothing needs to be merged. ``apart``: buffer arguments on which groups do not
+    meet, as the user promises. ``promisable``: such promises would leave no reasons. ``races``: the reasons that are
+    certain: plain accesses of groups that meet."""
 
     dimension: int
     reasons: tuple[str, ...] = ()
@@ -42,13 +42,13 @@ class Verdict:
 
     @property
     def mergeable(self) -> bool:
-        """If atomics are merged."""
+        """True if atomics are merged."""
         return not self.reasons
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Whether running the launch twice gives what running it once gives: if there are no ``reasons``."""
+    """The verdict whether running the launch twice gives what running it once gives: if there are no ``reasons``."""
 
     reasons: tuple[str, ...] = ()
 
@@ -111,7 +111,7 @@ def repeat(regions: Regions) -> Repeat:
 
 
 def _proved(regions: Regions, question: Callable[..., bool], *of: Any) -> bool:
-    """Whether something holds, as far as can be found out within limits."""
+    """Return whether something holds, as far as can be found out within limits."""
     try:
         return bool(regions.limited(question, *of))
     except TooComplexError:
@@ -187,7 +187,8 @@ def _unfollowed(regions: Regions, dimension: int) -> Verdict:
 
 
 def _is_one_value(writes: Sequence[Relation]) -> bool:
-    """Whether all that is written to a memory is one integer, in elements alike or apart: any may be written last."""
+    """Return whether all that is written to a memory is one integer, in elements alike or apart: any may be written
+    last."""
     found = set()
     for relation in writes:
         access = relation.access
@@ -200,9 +201,9 @@ def _is_one_value(writes: Sequence[Relation]) -> bool:
 
 
 def _may_be_apart(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
-    """Whether a promise that groups do not meet on a memory counts. It does not where they certainly meet, nor where
-    the kernel does more there than read and write: by atomic operations, volatile accesses and fences groups learn of
-    one another while they run, which they cannot on copies."""
+    """Return whether a promise that groups do not meet on a memory counts. It does not where they certainly meet, nor
+    where the kernel does more there than read and write: by atomic operations, volatile accesses and fences groups
+    learn of one another while they run, which they cannot on copies."""
     if regions.summary.ordered or any(a.argument < 0 and a.kind == "atomic" for a in regions.summary.accesses):
         return False
     for relation in (*writes, *reads):
@@ -213,7 +214,7 @@ def _may_be_apart(regions: Regions, dimension: int, writes: Sequence[Relation], 
 
 
 def _certainly_meet(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
-    """Whether plain accesses of groups certainly meet on a memory, as far as can be found out within limits."""
+    """Return whether plain accesses of groups certainly meet on a memory, as far as can be found out within limits."""
     of = [[r for r in found if r.exact and r.access and r.access.kind != "atomic"] for found in (writes, reads)]
     return bool(of[0]) and _proved(regions, lambda: not _independent(regions, dimension, *of))
 
@@ -235,7 +236,8 @@ def _independent(regions: Regions, dimension: int, writes: Sequence[Relation], r
 
 
 def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], reads: Sequence[Relation]) -> bool:
-    """Whether all accesses to a memory go through unlike elements of an index array, each group through its own."""
+    """Return whether all accesses to a memory go through unlike elements of an index array, each group through its
+    own."""
     found = [_through(regions, relation) for relation in (*writes, *reads)]
     if not all(found):
         return False
@@ -265,7 +267,7 @@ class _Indirect:
 
 
 def _through(regions: Regions, relation: Relation) -> _Indirect | None:
-    """How an access goes through an element of an array whose elements differ; None if it does not."""
+    """Return how an access goes through an element of an array whose elements differ; None if it does not."""
     access = relation.access
     if access is None or access.operation == "unknown" or regions.widened(relation.argument, relation.kind):
         return None
@@ -282,7 +284,7 @@ def _through(regions: Regions, relation: Relation) -> _Indirect | None:
 
 
 def _own(written: Any, read: Any) -> bool:
-    """Whether every group reads only what no other writes."""
+    """Return whether every group reads only what no other writes."""
     meets = read.apply_range(written.reverse())
     return bool(meets.is_subset(isl.Map.identity(meets.get_space())))
 

@@ -83,7 +83,7 @@ class Points:
         return Points(self.origins, self.contents, variables, (total,))
 
     def at(self, name: str, values: Array) -> Points:
-        """The same points with one more variable."""
+        """Return the same points with one more variable."""
         assert name not in self.variables
         found = Points(self.origins, self.contents, {**self.variables, name: values}, self.shape)
         found._found = dict(self._found)  # nothing evaluated so far has the variable in it

@@ -15,22 +15,22 @@ import numpy as np
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.regions.bounds import Outside
-from manycl.analysis.regions.boxed import Linear, Pattern, RangeBoxes, linear_access, merged
-from manycl.analysis.regions.shapes import TooComplexError, boxes, interval, moved_alike
+from manycl.analysis.regions.rectangles import Linear, Pattern, RangeRectangles, linear_access, merged
+from manycl.analysis.regions.shapes import TooComplexError, interval, moved_alike, rectangles
 from manycl.analysis.summary import KernelSummary, MemoryAccess, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.affine import AffineBuilder, value
 from manycl.analysis.symbolic.expr import Expr
 from manycl.analysis.symbolic.isl import isl
 from manycl.group_range import GroupRange
-from manycl.region import Box, Region
+from manycl.region import Rectangle, Region
 from manycl.utilities.kept import MANY, Kept
 
 MOST_OPERATIONS = 60_000  # of isl, for one step: 0.2 to 0.7 us each, seldom 5
 MOST_SPENT = 2_000_000  # operations of isl for all questions about a launch that were not brief
 BRIEF = 200_000  # operations for a question that counts nothing: divisions are learned, and each asks for other ranges
 _SPENT = (100, 300, 1_000, 3_000, 10_000, 30_000)  # a step counts as the first of these that it stayed below
-MOST_ROWS = 1 << 16  # of boxes; of a footprint with more only the interval around it is used
+MOST_ROWS = 1 << 16  # of rectangles; of a footprint with more only the interval around it is used
 _IN, _SET, _PARAM = isl.dim_type.in_, isl.dim_type.set, isl.dim_type.param
 _GROUPS = ("grp0", "grp1", "grp2")
 
@@ -38,13 +38,13 @@ _GROUPS = ("grp0", "grp1", "grp2")
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Bytes of one argument that a range of work-groups touches. ``exact``: all of these and no others (else at most
-    these, for ``reason``). ``boxes`` cover them (they may overlap); if ``tight``, they are just these. Where they are
-    not, ``elements`` is the set itself, in units of ``unit`` bytes, in isl's notation."""
+    these, for ``reason``). ``rectangles`` cover them (they may overlap); if ``tight``, they are just these. Where they
+    are not, ``elements`` is the set itself, in units of ``unit`` bytes, in isl's notation."""
 
     argument: int
     kind: str  # "read" or "write"
     unit: int
-    boxes: tuple[Box, ...]
+    rectangles: tuple[Rectangle, ...]
     tight: bool
     exact: bool
     reason: str = ""
@@ -53,35 +53,38 @@ class Footprint:
     @property
     def shape(self) -> str:
         """``nothing``, ``interval``, ``rectangle``, ``slices`` or ``several``."""
-        if not self.boxes:
+        if not self.rectangles:
             return "nothing"
-        return self.boxes[0].kind if len(self.boxes) == 1 else "several"
+        return self.rectangles[0].kind if len(self.rectangles) == 1 else "several"
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the region; in its boxes where those are larger."""
-        return self.boxes[0].nbytes if len(self.boxes) == 1 else Region.of_boxes(self.boxes).nbytes
+        """Bytes in the region; in its rectangles where those are larger."""
+        return self.rectangles[0].nbytes if len(self.rectangles) == 1 else Region.of_rectangles(self.rectangles).nbytes
 
     def around(self) -> tuple[Region, bool]:
         """A region around it, and whether this is just it: not where that would take too many rows."""
-        if sum(box.rows * box.slices for box in self.boxes) > MOST_ROWS:
-            return Region.span(min(box.offset for box in self.boxes), max(box.end for box in self.boxes)), False
-        return Region.of_boxes(self.boxes), self.tight
+        if sum(rect.rows * rect.slices for rect in self.rectangles) > MOST_ROWS:
+            return Region.span(
+                min(rect.offset for rect in self.rectangles), max(rect.end for rect in self.rectangles)
+            ), False
+        return Region.of_rectangles(self.rectangles), self.tight
 
     def behind(self, offset: int) -> Footprint:
-        """The same bytes counted from ``offset`` bytes before the argument's first (``elements`` is left out)."""
+        """Return the same bytes counted from ``offset`` bytes before the argument's first (``elements`` is left
+        out)."""
         if not offset:
             return self
-        boxes = tuple(box._replace(offset=box.offset + offset) for box in self.boxes)
-        return replace(self, boxes=boxes, elements="")
+        rectangles = tuple(rect._replace(offset=rect.offset + offset) for rect in self.rectangles)
+        return replace(self, rectangles=rectangles, elements="")
 
     def mask(self, nbytes: int) -> np.ndarray:
         """A bool for each of ``nbytes`` bytes: whether it belongs to the region."""
         result = np.zeros(nbytes, bool)
         if self.tight or not self.elements.strip("{ }"):
-            for box in self.boxes:
-                for start in box.starts():
-                    result[max(start, 0) : max(start + box.width, 0)] = True
+            for rect in self.rectangles:
+                for start in rect.starts():
+                    result[max(start, 0) : max(start + rect.width, 0)] = True
             return result
         units = np.zeros(-(-nbytes // self.unit), bool)
 
@@ -127,7 +130,8 @@ _MOST_TIDIED = 16  # basic sets
 
 
 def tidied(found: Any) -> Any:
-    """The same set or map in fewer pieces, if it has few. Without limit: islpy 2026.2.2 crashes where it runs out."""
+    """Return the same set or map in fewer pieces, if it has few. Without limit: islpy 2026.2.2 crashes where it runs
+    out."""
     pieces = found.n_basic_map() if isinstance(found, isl.Map) else found.n_basic_set()
     if pieces > _MOST_TIDIED:
         return found
@@ -155,7 +159,7 @@ class Regions:
         self._relations: dict[tuple[int, str], tuple[Relation, ...]] = {}
         self._regions: Kept[tuple[int, str, GroupRange], Footprint] = Kept(MANY)
         self._unions: dict[tuple[int, str, int], Any] = {}
-        self._linears: dict[tuple[int, str], tuple[RangeBoxes | None, str | None]] = {}
+        self._linears: dict[tuple[int, str], tuple[RangeRectangles | None, str | None]] = {}
         self._by_argument: dict[int, list[MemoryAccess]] = {index: [] for index in self.buffers}
         for access in summary.accesses:
             if access.argument in self._by_argument:
@@ -200,7 +204,7 @@ class Regions:
         return [index for index in self.buffers if self.memory(index) == root]
 
     def may_be_written(self, argument: int) -> bool:
-        """Whether the kernel may write an argument's memory, through whatever argument."""
+        """Return whether the kernel may write an argument's memory, through whatever argument."""
         overlapping = self.launch.overlapping
         return any(self.buffers[i].writes for i in self.sharers(argument)) or (
             argument in overlapping and any(self.buffers[i].writes for i in overlapping)
@@ -234,7 +238,7 @@ class Regions:
     # -- relations
 
     def relations(self, argument: int, kind: str) -> tuple[Relation, ...]:
-        """All that reads (or writes) an argument; an atomic operation does both."""
+        """Return the relations of all that reads (or writes) an argument; an atomic operation does both."""
         key = argument, kind
         if key not in self._relations:
             self._relations[key] = tuple(self._relate(argument, kind))
@@ -300,7 +304,7 @@ class Regions:
         return Relation(access.argument, kind, tidied(inside), exact, reason, access, outside)
 
     def _clipped(self, relation: Any, access: MemoryAccess, exact: bool) -> tuple[Any, Any]:
-        """What lies in the memory, and what provably lies outside."""
+        """Return what lies in the memory, and what provably lies outside."""
         nbytes = self._nbytes(access.argument)
         if access.offset.low >= 0 and access.offset.high + access.size <= nbytes:
             return relation, None
@@ -334,7 +338,7 @@ class Regions:
     def region(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint:
         """The bytes of a buffer argument that some work-groups, or all of them, read or write (``kind``). Raises
         ValueError for a range outside of the launch, KeyError for an argument that is no buffer."""
-        quick = self.boxed(argument, kind, groups)
+        quick = self.rectangular(argument, kind, groups)
         if quick is not None:
             return quick
         key = argument, kind, groups or self.launch.whole()
@@ -352,8 +356,8 @@ class Regions:
             around = self._around(argument, kind, groups)
             return Footprint(argument, kind, unit, around, True, False, f"the region is too complex{error}")
 
-    def _around(self, argument: int, kind: str, groups: GroupRange) -> tuple[Box, ...]:
-        """For each access the bytes from the first to the last, as far as bounds of its parts tell."""
+    def _around(self, argument: int, kind: str, groups: GroupRange) -> tuple[Rectangle, ...]:
+        """Return for each access the bytes from the first to the last, as far as bounds of its parts tell."""
         size, found = self._nbytes(argument), []
         ids = {name: x.var(name, *ends) for name, ends in self.launch.ids_of(groups).items()}
         for access in self._by_argument[argument]:
@@ -365,24 +369,24 @@ class Regions:
                 offset = access.offset
             first, end = max(offset.low, 0), min(offset.high + access.size, size)
             is_known = access.operation != "unknown"
-            found.append(Box(first, end - first) if is_known else Box(0, size))
-        return merged([box for box in found if box.width > 0])
+            found.append(Rectangle(first, end - first) if is_known else Rectangle(0, size))
+        return merged([rect for rect in found if rect.width > 0])
 
-    def boxed(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint | None:
-        """The region without isl, if every access to it is a box. Raises as :meth:`region`."""
+    def rectangular(self, argument: int, kind: str, groups: GroupRange | None = None) -> Footprint | None:
+        """The region without isl, if every access to it is a rectangle. Raises as :meth:`region`."""
         groups = checked(self.launch, kind, groups)
         unit, size = self.units[argument], self._nbytes(argument)
         if reason := self.widened(argument, kind):
-            return Footprint(argument, kind, unit, (Box(0, size),) if size else (), True, False, reason)
+            return Footprint(argument, kind, unit, (Rectangle(0, size),) if size else (), True, False, reason)
         linear, vague = self._linears.get((argument, kind)) or self._linear(argument, kind)
         found = linear.of(groups) if linear is not None else None
-        if found is None or (found and (found[0].offset < 0 or max([box.end for box in found]) > size)):
+        if found is None or (found and (found[0].offset < 0 or max([rect.end for rect in found]) > size)):
             return None
         return Footprint(argument, kind, unit, found, True, vague is None, vague or "")
 
     def place(self, argument: int, kind: str, groups: GroupRange) -> tuple[Pattern, int] | None:
-        """What an exact region has in common with others that are known, and by how many bytes it is moved from there;
-        None where that is not known yet. Raises ValueError as :meth:`region`, and nothing else."""
+        """Return what an exact region has in common with others that are known, and by how many bytes it is moved from
+        there; None where that is not known yet. Raises ValueError as :meth:`region`, and nothing else."""
         checked(self.launch, kind, groups)
         linear, vague = self._linears.get((argument, kind), (None, None))
         if linear is None or vague is not None or self.widened(argument, kind):
@@ -399,7 +403,7 @@ class Regions:
                 return found
         return 0, 0, 0
 
-    def _linear(self, argument: int, kind: str) -> tuple[RangeBoxes | None, str | None]:
+    def _linear(self, argument: int, kind: str) -> tuple[RangeRectangles | None, str | None]:
         """The accesses of a kind to an argument, if all are linear, and why they are not exact (None: they are)."""
         found: list[Linear | None] = []
         vague: str | None = None
@@ -411,9 +415,9 @@ class Regions:
             if vague is None and (dropped or not all(loop.exact for loop in access.loops)):
                 vague = self._why(access)
         linear = [access for access in found if access is not None]
-        boxed = RangeBoxes(linear, self.launch) if len(linear) == len(found) else None
-        self._linears[argument, kind] = boxed, vague
-        return boxed, vague
+        rectangular = RangeRectangles(linear, self.launch) if len(linear) == len(found) else None
+        self._linears[argument, kind] = rectangular, vague
+        return rectangular, vague
 
     def _why(self, access: MemoryAccess) -> str:
         """Why an access is not exact."""
@@ -427,8 +431,8 @@ class Regions:
         if groups != self.launch.whole(groups.dimension):
             relation = relation.intersect_domain(isl.Set.from_basic_set(interval(groups.first, groups.end - 1)))
         elements = tidied(relation.range())
-        found, tight = boxes(elements)
-        scaled = tuple(box.scaled(unit) for box in found)
+        found, tight = rectangles(elements)
+        scaled = tuple(rect.scaled(unit) for rect in found)
         return Footprint(argument, kind, unit, scaled, tight, exact, reason, "" if tight else str(elements))
 
     def out_of_bounds(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Shapes of one-dimensional sets: intervals, rectangles with a pitch, boxes of slices; what copies want."""
+"""Shapes of one-dimensional sets: intervals, and rectangles in two and three dimensions, as copies take them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from manycl.analysis.symbolic.affine import value
 from manycl.analysis.symbolic.isl import isl
-from manycl.region import Box
+from manycl.region import Rectangle
 
 _SET = isl.dim_type.set
-MOST_BOXES = 64
+MOST_RECTANGLES = 64
 
 
 class TooComplexError(Exception):
@@ -57,10 +57,10 @@ def moved_alike(relation: Any, groups: int, unit: int) -> tuple[int, int, int]:
     return 0 if below is None else below[1] + 1, groups if above is None else above[0] + 1, step * unit
 
 
-def _boxed(box: Box) -> Any:
-    """A box as a set."""
-    dims, low = [], box.offset
-    for count, stride in ((box.slices, box.slice_pitch), (box.rows, box.pitch), (box.width, 1)):
+def _as_set(rect: Rectangle) -> Any:
+    """A rectangle as a set."""
+    dims, low = [], rect.offset
+    for count, stride in ((rect.slices, rect.slice_pitch), (rect.rows, rect.pitch), (rect.width, 1)):
         if count > 1:
             dims.append((count, stride))
     space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, len(dims))
@@ -72,8 +72,8 @@ def _boxed(box: Box) -> Any:
     return isl.Map.from_aff(aff).intersect_domain(isl.Set.from_basic_set(domain)).range()
 
 
-def classify(elements: Any) -> Box | None:
-    """The one box that a set is, in units of its elements; None if it is none."""
+def classify(elements: Any) -> Rectangle | None:
+    """The one rectangle that a set is, in units of its elements; None if it is none."""
     ends = bounds(elements)
     if ends is None:
         return None
@@ -81,7 +81,7 @@ def classify(elements: Any) -> Box | None:
     hull = isl.Set.from_basic_set(interval(low, high))
     gaps = hull.subtract(elements)
     if gaps.is_empty():
-        return Box(low, high - low + 1)
+        return Rectangle(low, high - low + 1)
     width = gaps.dim_min_val(0).to_python() - low
     rest = elements.subtract(isl.Set.from_basic_set(interval(low, low + width - 1)))
     second = rest.dim_min_val(0)
@@ -91,10 +91,10 @@ def classify(elements: Any) -> Box | None:
     if width < 1 or pitch <= width:  # an empty part that isl did not notice as such has its least element at 0
         return None
     rows = (high - low) // pitch + 1
-    candidate = Box(low, width, pitch, rows)
-    if candidate.end - 1 == high and elements.is_equal(_boxed(candidate)):
+    candidate = Rectangle(low, width, pitch, rows)
+    if candidate.end - 1 == high and elements.is_equal(_as_set(candidate)):
         return candidate
-    filled = _boxed(candidate)
+    filled = _as_set(candidate)
     wrong = elements.subtract(filled).union(filled.subtract(elements))
     first = wrong.dim_min_val(0)
     if not first.is_int():
@@ -110,24 +110,24 @@ def classify(elements: Any) -> Box | None:
     span = high - low + 1 - ((rows - 1) * pitch + width)
     if slice_pitch <= 0 or span % slice_pitch:
         return None
-    box = Box(low, width, pitch if rows > 1 else 0, rows, slice_pitch, span // slice_pitch + 1)
+    rect = Rectangle(low, width, pitch if rows > 1 else 0, rows, slice_pitch, span // slice_pitch + 1)
     if rows == 1:
-        box = Box(low, width, slice_pitch, box.slices)
-    return box if elements.is_equal(_boxed(box)) else None
+        rect = Rectangle(low, width, slice_pitch, rect.slices)
+    return rect if elements.is_equal(_as_set(rect)) else None
 
 
-def boxes(elements: Any) -> tuple[tuple[Box, ...], bool]:
-    """Boxes that cover a set, disjoint ones if possible, and whether they are just the set."""
+def rectangles(elements: Any) -> tuple[tuple[Rectangle, ...], bool]:
+    """Rectangles that cover a set, disjoint ones if possible, and whether they are just the set."""
     ends = bounds(elements)
     if ends is None:
         return (), True
     single = classify(elements)
     if single is not None:
         return (single,), True
-    if elements.n_basic_set() <= MOST_BOXES:
+    if elements.n_basic_set() <= MOST_RECTANGLES:
         parts = elements.make_disjoint()
-        if parts.n_basic_set() <= MOST_BOXES:
+        if parts.n_basic_set() <= MOST_RECTANGLES:
             found = [classify(isl.Set.from_basic_set(part)) for part in parts.get_basic_sets()]
-            if all(box is not None for box in found):
+            if all(rect is not None for rect in found):
                 return tuple(sorted((b for b in found if b is not None), key=lambda b: b.offset)), True
-    return (Box(ends[0], ends[1] - ends[0] + 1),), False
+    return (Rectangle(ends[0], ends[1] - ends[0] + 1),), False

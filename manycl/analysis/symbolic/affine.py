@@ -1,4 +1,4 @@
-"""From expressions to isl: quasi-affine functions and the sets that conditions describe. What is not affine becomes a
+"""Expressions in isl: quasi-affine functions and the sets that conditions describe. What is not affine becomes a
 dimension of its own within its bounds, so that every set contains what the expression describes; :attr:`Builder.exact`
 says whether it is just that."""
 
@@ -22,7 +22,7 @@ LARGEST_FACTOR = 1 << 16  # of a variable whose multiples come around: isl needs
 
 
 def tractable(e: Expr) -> bool:
-    """Whether isl can work with an expression, apart from what stands in its sums, minima and choices."""
+    """Return whether isl can work with an expression, apart from what stands in its sums, minima and choices."""
     if e.op == "mul":
         return False
     if e.op not in ("fdiv", "fmod", "tdiv", "wrap"):
@@ -74,7 +74,7 @@ class AffineBuilder:
                 stack.extend(e.args)
 
     def box(self) -> Any:
-        """All values within the bounds of the dimensions."""
+        """Return the set of all values within the bounds of the dimensions."""
         result = isl.BasicSet.universe(self.space)
         for place, atom in enumerate(self.atoms):
             if atom.low > -INFINITE:
@@ -157,7 +157,7 @@ class AffineBuilder:
         return other.sub(one).add_constant_val(value(-1))
 
     def set(self, e: Expr) -> Any:
-        """Where a condition holds."""
+        """Return where a condition holds."""
         if e.op == "const":
             whole = isl.Set.universe(self.space)
             return whole if e.value else isl.Set.empty(self.space)
@@ -179,7 +179,7 @@ class AffineBuilder:
         return self.pwaff(e).ne_set(nothing)
 
     def where(self, conditions: Sequence[Expr]) -> Any:
-        """Where all of the conditions hold, within the bounds of the dimensions."""
+        """Return where all of the conditions hold, within the bounds of the dimensions."""
         basic = self.box()
         others = []
         for condition in conditions:

@@ -15,7 +15,7 @@ from manycl.analysis.symbolic.expr import Expr
 
 @dataclass(slots=True)
 class Iteration:
-    """What one silent iteration did, from ``start`` on (with symbols for what changes)."""
+    """The effects of one silent iteration, from ``start`` on (with symbols for what changes)."""
 
     start: Env
     condition: Expr
@@ -75,7 +75,7 @@ class ClosedForms(Statements):
         return form
 
     def invariant(self, value: Expr, names: set[str], found: Iteration) -> bool:
-        """Whether an expression has the same value in every iteration."""
+        """Return whether an expression has the same value in every iteration."""
         for name, variable in value.variables().items():
             if name in names:
                 return False
@@ -143,7 +143,7 @@ class ClosedForms(Statements):
         return None
 
     def find_trips(self, line: int, found: Iteration, names: set[str], form: Form) -> None:
-        """How often the body runs: as long as every part of the condition holds."""
+        """Find how often the body runs: as long as every part of the condition holds."""
         counter = x.var("@k", 0, x.INFINITE)
         limits: list[Expr] = []
         guards: list[Expr] = []
@@ -184,7 +184,8 @@ class ClosedForms(Statements):
             form.reason = form.reason or f"the loop in line {line} has no bound that is found"
 
     def powers(self, part: Expr, found: Iteration, names: set[str]) -> int | None:
-        """How often a condition holds at most of what is divided, or multiplied, by two or more in each iteration."""
+        """Return how often a condition holds at most of what is divided, or multiplied, by two or more in each
+        iteration."""
         if found.end is None or part.op not in ("lt", "not"):
             return None
         small, large = part.args if part.op == "lt" else (x.ZERO, self._not_zero(part.args[0]))
@@ -208,7 +209,7 @@ class ClosedForms(Statements):
 
     @staticmethod
     def _not_zero(equal: Expr) -> Expr:
-        """What is not 0 where an equality does not hold; 0 for others."""
+        """Return what is not 0 where an equality does not hold; 0 for others."""
         if equal.op == "eq" and x.ZERO in equal.args:
             return equal.args[equal.args[0] == x.ZERO]
         return x.ZERO
@@ -295,7 +296,7 @@ class ClosedForms(Statements):
 
 
 def _divisions(number: int, least: int, by: int) -> int:
-    """How often a number can be divided before it is not greater than ``least``."""
+    """Return how often a number can be divided before it is not greater than ``least``."""
     count = 0
     while number > least:
         number, count = number // by, count + 1
@@ -303,7 +304,7 @@ def _divisions(number: int, least: int, by: int) -> int:
 
 
 def _is_affine(e: Expr) -> bool:
-    """Whether nothing is multiplied or divided by what is not constant."""
+    """Return whether nothing is multiplied or divided by what is not constant."""
     if e.op == "mul" or (e.op in ("fdiv", "fmod", "tdiv") and e.args[1].op != "const"):
         return False
     return all(_is_affine(a) for a in e.args)
@@ -332,7 +333,7 @@ def _slope(gap: Expr, counter: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _countdown(gap: Expr, counter: Expr) -> Expr | None:
-    """For how many steps a shrinking number is positive."""
+    """Return for how many steps a shrinking number is positive."""
     found = _slope(gap, counter)
     if found is None:
         return None
@@ -345,7 +346,7 @@ def _countdown(gap: Expr, counter: Expr) -> Expr | None:
 
 
 def _until_equal(equality: Expr, counter: Expr) -> Expr | None:
-    """For how many steps two numbers differ that meet exactly and, before, only approach each other."""
+    """Return for how many steps two numbers differ that meet exactly and, before, only approach each other."""
     gap = x.subtract(equality.args[1], equality.args[0])
     found = _slope(gap, counter)
     if found is None or found[1].op != "const" or found[1].value == 0:

@@ -1,4 +1,5 @@
-"""How many points fulfil conditions: the visits that work-items and iterations of loops pay to a place of a kernel.
+"""Counting the points that fulfil conditions: the visits that work-items and iterations of loops pay to a place of a
+kernel.
 
 Axes are the group and local ids of a launch and the counters of loops, each with a range of integers. They are summed
 over one after another, always the cheapest first: one on which the conditions put bounds that are linear in it costs
@@ -68,9 +69,9 @@ class Axis:
         return inside - self.low if self.low else inside
 
     def sampled(self, number: int, mirrored: bool) -> Axis:
-        """So many of its values, one at random in each of as many parts: nothing that repeats along it is missed. In
-        the ``mirrored`` sample they lie as far from the ends of their parts as else from the beginnings: what is linear
-        in a part comes out right in the mean of both."""
+        """Return so many of its values, one at random in each of as many parts: nothing that repeats along it is
+        missed. In the ``mirrored`` sample they lie as far from the ends of their parts as else from the beginnings:
+        what is linear in a part comes out right in the mean of both."""
         places = np.random.default_rng(number).random(number)
         numbers = (np.arange(number) + (1.0 - places if mirrored else places)) * (self.size / number)
         numbers = np.minimum(numbers, self.size - 1)
@@ -80,7 +81,8 @@ class Axis:
 def merged(
     conditions: Sequence[Expr], axes: Mapping[str, Axis], launch: KnownLaunch, origins: Origins
 ) -> tuple[list[Expr], dict[str, Axis]]:
-    """With one axis for global ids in place of two, in every dimension where the conditions need no other ids."""
+    """Return conditions and axes with one axis for global ids in place of two, in every dimension where the conditions
+    need no other ids."""
     axes, conditions = dict(axes), list(conditions)
     for d, local in enumerate(launch.local_size):
         group, inner = axes.get(f"grp{d}"), axes.get(f"lid{d}")
@@ -101,7 +103,7 @@ def merged(
 
 
 def by_period(condition: Expr, axes: Mapping[str, Axis], origins: Origins) -> tuple[Expr, Mapping[str, Axis]]:
-    """The same points, with long axes taken apart whose quotients and remainders are asked for."""
+    """Return the same points, with long axes taken apart whose quotients and remainders are asked for."""
     for name, axis in axes.items():
         if axis.values is None and axis.size > _LONG and name in condition.variables():
             period = reduce(math.lcm, _divisors(condition, name), 1)
@@ -182,15 +184,15 @@ class TooManyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Where unknown values of a launch come from, and the bytes of arrays (by argument) whose elements they are."""
+    """The origins of unknown values of a launch, and the bytes of arrays (by argument) whose elements they are."""
 
     origins: Origins = field(default_factory=dict)
     contents: Mapping[int, Array] = field(default_factory=dict)
 
 
 def count(condition: Expr, axes: Mapping[str, Axis], known: Known) -> Counted:
-    """How many points of the axes fulfil a condition over them and over elements of known arrays. Raises ValueError for
-    values of more than 62 bits, and for elements outside of their array."""
+    """Return how many points of the axes fulfil a condition over them and over elements of known arrays. Raises
+    ValueError for values of more than 62 bits, and for elements outside of their array."""
     condition, axes = by_period(condition, axes, known.origins)
     try:
         return Counted(_total(condition, axes, known))
@@ -257,7 +259,7 @@ def _shortened(axes: Mapping[str, Axis], parts: Sequence[Expr]) -> tuple[Mapping
 
 
 def size(axes: Iterable[Axis]) -> float:
-    """How many points axes have."""
+    """Return how many points axes have."""
     result: float = 1
     for axis in axes:
         result *= axis.size if axis.values is None else axis.size * axis.weight
@@ -376,7 +378,7 @@ class _Sum:
         return self.bounds[part, axis]
 
     def price(self, axis: str, parts: list[Expr], weights: list[Array]) -> int:
-        """How many numbers it takes to sum over an axis."""
+        """Return how many numbers it takes to sum over an axis."""
         bounds, others, own, alone = self.plan(axis, parts, weights)
         names = {name for b in bounds for name in self.names(b.rest)}
         if alone:
@@ -403,7 +405,8 @@ class _Sum:
         return [*kept, sums[end] - sums[first]]
 
     def product(self, axis: str, factors: Sequence[Array]) -> Array:
-        """Of weights and conditions, for every value of an axis even if they turned out not to depend on it."""
+        """Return the product of weights and conditions, for every value of an axis even if they turned out not to
+        depend on it."""
         found = reduce(np.multiply, factors).astype(self.kind, copy=False)
         shape = list(found.shape)
         shape[self.place[axis]] = self.axes[axis].size
@@ -436,7 +439,7 @@ class _Sum:
         return np.where(bad, 0, self.shaped(found.values))
 
     def shaped(self, values: Array) -> Array:
-        """With a dimension for each axis; constants have none."""
+        """Return values with a dimension for each axis; constants have none."""
         values = np.asarray(values)
         return values if values.ndim == len(self.axes) else values.reshape((1,) * len(self.axes))
 

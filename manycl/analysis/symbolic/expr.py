@@ -56,7 +56,7 @@ class Expr:
         return [] if self.op == "const" else [(self, 1)]
 
     def variables(self) -> Mapping[str, Expr]:
-        """All variables in it by name, in order of first occurrence."""
+        """Return all variables in it by name, in order of first occurrence."""
         if self.names is not None:
             return self.names
         found: dict[str, Expr] = {}
@@ -436,7 +436,7 @@ def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
 
 
 def substitution(values: Mapping[str, Expr]) -> Callable[[Expr], Expr]:
-    """The same for many expressions that have parts in common."""
+    """Return the function that substitutes values in many expressions that have parts in common."""
     memo: dict[str, Expr] = {}
 
     def go(e: Expr) -> Expr:

@@ -75,7 +75,7 @@ def _handy(number: Real) -> Real | None:
 
 
 def _fits(number: Real) -> bool:
-    """Whether a float is just that, whatever the variables are."""
+    """Return whether a float is just that, whatever the variables are."""
     by = x.divisor(number.top)
     digits = number.size * number.bottom / (by & -by or 1)
     return number.bottom & (number.bottom - 1) == 0 and digits <= 1 << _DIGITS
@@ -179,7 +179,7 @@ def truncated(number: Real, fresh: Fresh) -> Expr:
 
 
 def compare(op: str, left: Real, right: Real, fresh: Fresh) -> Expr:
-    """Whether ``left op right``."""
+    """Return whether ``left op right``."""
     if op in (">=", ">", "!="):
         return x.negate(compare({">=": "<", ">": "<=", "!=": "=="}[op], left, right, fresh))
     gap = _simple(Real(*_sum(left, negated(right))))

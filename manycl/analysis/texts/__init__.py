@@ -1,1 +1,3 @@
-"""OpenCL C texts made from kernels: sub-kernels, windows, and kernels that merge results."""
+"""OpenCL C texts made from kernels: sub-kernels, windows, and kernels that merge results.
+
+May import, of analysis: interpreter, reading."""

@@ -88,7 +88,7 @@ class DifferenceMerge:
     element: str
 
     def work_items(self, count: int) -> int:
-        """How many work-items merge ``count`` bytes."""
+        """Return how many work-items merge ``count`` bytes."""
         return -(-count // (_SIZES[self.element] if self.operation in _RESULTS else BLOCK))
 
     @property

@@ -202,5 +202,5 @@ class _Text:
 
 
 def _pointed(pixel: str) -> str:
-    """What a pointer to pixels points to: vectors of ``half`` are an extension."""
+    """Return what a pointer to pixels points to: vectors of ``half`` are an extension."""
     return "half" if pixel.startswith("half") else pixel

@@ -221,7 +221,7 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True)
 class MergeKernel:
-    """How to copy what ranges of work-groups of ``kernel`` wrote.
+    """A kernel that copies what ranges of work-groups of ``kernel`` wrote.
 
     Build ``source`` with ``options`` and set the kernel's own arguments as for the launch to merge, with the buffers
     to copy to. Behind them come one argument for each of ``hidden`` and then those of ``ranges`` (a sub-kernel of
@@ -315,7 +315,7 @@ class _Merging:
         return edits
 
     def beginnings(self) -> str:
-        """Where the buffers of the arguments begin, which may change themselves."""
+        """Return where the buffers of the arguments begin, which may change themselves."""
         lines = []
         for argument in self.written:
             to = self.slice.copies.names(argument, self.sized)[0]

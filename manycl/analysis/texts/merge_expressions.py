@@ -76,7 +76,7 @@ class Needs:
         return tuple(found)
 
     def is_kept(self, function: Function) -> bool:
-        """Whether a function is called for what it does."""
+        """Return whether a function is called for what it does."""
         found = {p for p in self.points.stores[function.ref] if self.points.owner.get(p) != function.ref}
         barrier = self.local and BARRIER in found
         return barrier or not self.needed.isdisjoint(found) or any(kind in ("arg", "unknown") for kind, _ in found)
@@ -219,7 +219,8 @@ class MergeExpressions(Needs):
     # -- for the effects
 
     def effects(self, node: Node) -> str:
-        """What must still be done of an expression whose value nobody wants; nothing if there is no such thing."""
+        """Return what must still be done of an expression whose value nobody wants; nothing if there is no such
+        thing."""
         kind = node.kind
         if kind == "CALL_EXPR":
             return self.effects_of_call(node)
@@ -315,7 +316,7 @@ class MergeExpressions(Needs):
 
     @staticmethod
     def commutes(name: str, element: CType | None) -> bool:
-        """Whether the order of atomic operations of this kind makes no difference."""
+        """Return whether the order of atomic operations of this kind makes no difference."""
         return _COMMUTES.fullmatch(name) is not None and element is not None and element.kind == "int"
 
     # -- calls

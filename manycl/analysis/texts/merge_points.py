@@ -1,6 +1,6 @@
-"""What the expressions of one kernel, with all the functions that it calls, may point at and store to. Inclusion-based
-like :mod:`manycl.analysis.reading.points_to`, but over the whole program at once and down to its variables: every call
-of a function counts for all of them. What is too clever to be followed is refused."""
+"""Pointers of a merge: what the expressions of one kernel, with all the functions that it calls, may point at and store
+to. Inclusion-based like :mod:`manycl.analysis.reading.points_to`, but over the whole program at once and down to its
+variables: every call of a function counts for all of them. What is too clever to be followed is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RefusedError(Exception):
 
 
 def is_component(node: Node) -> bool:
-    """Whether a node is ``v.xy`` or ``p->x``, which libclang shows as an expression without a name."""
+    """Return whether a node is ``v.xy`` or ``p->x``, which libclang shows as an expression without a name."""
     if node.kind != "UNEXPOSED_EXPR" or len(node.children) != 1 or node.type.kind not in _VALUES:
         return False
     child = node.children[0]
@@ -36,7 +36,7 @@ def is_component(node: Node) -> bool:
 
 
 def is_place(node: Node) -> bool:
-    """Whether an expression names a place in memory."""
+    """Return whether an expression names a place in memory."""
     if node.kind in ("DECL_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR"):
         return node.value is None and node.type.kind != "function"
     if node.kind == "MEMBER_REF_EXPR":
@@ -145,7 +145,7 @@ class Inclusions:
         return self.places(children[0]) if assigned(node) is not None else NONE
 
     def values(self, node: Node) -> Set:
-        """What memory the value of an expression points at."""
+        """Return what memory the value of an expression points at."""
         kind, children = node.kind, node.children
         if kind in ("PAREN_EXPR", "INIT_LIST_EXPR") or (kind == "UNEXPOSED_EXPR" and node.type.kind == "void"):
             parts = children if kind != "PAREN_EXPR" else children[-1:]
@@ -209,7 +209,7 @@ class Inclusions:
         return found
 
     def stored_by(self, name: str, arguments: tuple[Node, ...]) -> set[Place]:
-        """What a function of the language stores to; events that are waited for count."""
+        """Return what a function of the language stores to; events that are waited for count."""
         effects = builtins.effects(name, len(arguments)) or {}
         found = {
             place

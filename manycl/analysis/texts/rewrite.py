@@ -49,7 +49,7 @@ _HELPERS = {
 
 @dataclass(frozen=True, slots=True)
 class SubKernel:
-    """How to run ranges of work-groups of ``kernel``. Build ``source`` with ``options``, set the kernel's own
+    """A kernel that runs ranges of work-groups of ``kernel``. Build ``source`` with ``options``, set the kernel's own
     arguments, then one argument per name in ``hidden`` behind them, with the values that :meth:`arguments` gives, then
     one ``ulong`` for each argument in ``windows``: the byte that its buffer begins with. ``source`` and ``options`` are
     the program's own where nothing had to be edited (``edited`` is false). ``reason`` says why ranges cannot be run
@@ -337,7 +337,7 @@ def closing(text: bytes, opening: int) -> int | None:
 
 
 def _count(inner: bytes) -> int:
-    """How many parameters a list declares; -1 for a list that also takes others."""
+    """Return how many parameters a list declares; -1 for a list that also takes others."""
     if inner.strip() in (b"", b"void"):
         return 0
     if b"..." in inner:

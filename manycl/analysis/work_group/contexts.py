@@ -1,5 +1,5 @@
-"""What becomes of a kernel's variables where its body is cut: which are one value for the whole group, which are
-computed again, and which are kept in context arrays."""
+"""Variables of a kernel where its body is cut: which are one value for the whole group, which are computed again, and
+which are kept in context arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LANES = "0123456789ABCDEF"
 
 
 class Mode(Enum):
-    """How a variable is kept."""
+    """A way in which a variable is kept."""
 
     LOCAL = "within one region"
     SAME = "one value for the group"
@@ -64,12 +64,12 @@ class Contexts:
         self._spread()
 
     def _known_from(self, variable: Variable) -> int:
-        """Where in the text it is known how a variable is kept: that of a loop, by what it begins with."""
+        """Return where in the text it is known how a variable is kept: that of a loop, by what it begins with."""
         found = self.stepped.get(variable.ref)
         return found.loop.start if found is not None else -1 if variable.scope is None else variable.node.start
 
     def _spread(self) -> None:
-        """What the group computes, it computes from what it has."""
+        """Note that what the group computes is computed from what it has."""
         pending = [ref for ref, mode in self.modes.items() if mode == Mode.SAME]
         while pending:
             variable = self.variables[pending.pop()]
@@ -145,7 +145,7 @@ class Contexts:
                 written.add(ref)
 
     def _find_elements(self) -> None:
-        """Of arrays: whether every use is of a whole element."""
+        """Find the arrays of which every use is of a whole element."""
         for node in self.kernel.nodes:
             for child in node.children if node.kind not in THROUGH else ():
                 base = stripped(child)
@@ -198,14 +198,15 @@ class Contexts:
         return Mode.PLACED
 
     def _is_computed(self, node: Node) -> bool:
-        """Whether clang has no constant of this: a name, ``as_int(1)``, ``(int4)(1).xy``, a choice between vectors."""
+        """Return whether clang has no constant of this: a name, ``as_int(1)``, ``(int4)(1).xy``, a choice between
+        vectors."""
         if node.kind != "UNEXPOSED_EXPR" or not node.children:
             return node.kind == "DECL_REF_EXPR" or (node.kind == "CONDITIONAL_OPERATOR" and node.type.kind == "vector")
         within = node.children[0]
         return (node.start, node.end) != (within.start, within.end) or self.unit.text.startswith(b"as_", node.start)
 
     def _written_together(self, variable: Variable) -> bool:
-        """Whether each write is where the group does it once: in a head, or at the top of a region."""
+        """Return whether each write is where the group does it once: in a head, or at the top of a region."""
         declared = variable.scope is None or variable.ref in self._top_declared
         allowed = self._group_writes | self._top_writes
         return declared and all(id(node) in allowed for node in variable.writes)
@@ -218,7 +219,7 @@ class Contexts:
         return self._is_plain(variable.value, within, 0) and sum(1 for _ in variable.value.walk()) <= MOST_AGAIN
 
     def _is_plain(self, node: Node, within: tuple[int, int], depth: int) -> bool:
-        """Whether an expression costs little and has one value within a part of the text."""
+        """Return whether an expression costs little and has one value within a part of the text."""
         if depth > 16:
             return False
         if node.kind == "CALL_EXPR":
@@ -241,7 +242,7 @@ class Contexts:
         return all(self._is_plain(child, within, depth + 1) for child in node.children)
 
     def _keeps(self, ref: int, within: tuple[int, int], depth: int) -> bool:
-        """Whether a variable has one value within a part of the text, which can be had there."""
+        """Return whether a variable has one value within a part of the text, which can be had there."""
         other = self.variables.get(ref)
         if other is None or other.node.type.address_space == "local":
             return False
@@ -261,7 +262,7 @@ class Contexts:
         return self._is_plain(other.value, within, depth + 1)
 
     def needed_again(self, refs: Sequence[int]) -> list[Variable]:
-        """Those that are computed again for ``refs``, in the order of their declarations."""
+        """Return the variables that are computed again for ``refs``, in the order of their declarations."""
         found: dict[int, Variable] = {}
         pending = [ref for ref in refs if self.modes.get(ref) == Mode.AGAIN]
         while pending:
@@ -276,7 +277,7 @@ class Contexts:
         return sorted(found.values(), key=self._known_from)
 
     def value_of(self, variable: Variable) -> Node | None:
-        """What a variable is computed again from."""
+        """Return what a variable is computed again from."""
         return self.stepped[variable.ref].value if variable.ref in self.stepped else variable.value
 
 

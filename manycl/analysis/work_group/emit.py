@@ -59,7 +59,7 @@ class Strips:
     _kept: dict[int, Variable] = field(default_factory=dict)
 
     def may_be_cut(self, loop: CutLoop) -> bool:
-        """Whether all that there is at a loop's head can be put away; the loop is within no other one, and all
+        """Return whether all that there is at a loop's head can be put away; the loop is within no other one, and all
         work-items of the tile take it."""
         modes = self.texts.contexts.modes
         if loop.masked or loop.node.kind != "FOR_STMT":
@@ -139,8 +139,8 @@ if (@turns++ == {STRIP}) {{
 
 
 def _is_fixed(variable: Variable, loop: Node) -> bool:
-    """Whether a variable of the tile is declared so that nothing can be assigned to it: what is declared anew, as what
-    is outside of the loop is, keeps no ``const`` that is written before it."""
+    """Return whether a variable of the tile is declared so that nothing can be assigned to it: what is declared anew,
+    as what is outside of the loop is, keeps no ``const`` that is written before it."""
     written = variable.scope is loop or variable.declarator.startswith("*")
     return variable.node.type.const and (written or re.search(r"\b(__)?const\b", variable.specifiers) is None)
 
@@ -189,7 +189,7 @@ class GroupEmitter(Texts):
         return self._strips.members if self._strips.loops else ""
 
     def _must_count(self, parts: list[Part]) -> bool:
-        """Whether some work-items may return while others go on to further regions."""
+        """Return whether some work-items may return while others go on to further regions."""
         for index, part in enumerate(parts):
             returns = any(_returns(node) for node in nodes_of(part))
             if returns and (index + 1 < len(parts) or not isinstance(part, ParallelRegion)):
@@ -314,7 +314,7 @@ class GroupEmitter(Texts):
         return f"{count}\n{block}" if count else block
 
     def _once(self, statement: Statement) -> str:
-        """What a region's statement does to variables of the group, done once behind it."""
+        """Return what a region's statement does to variables of the group, done once behind it."""
         node, found = statement.node, list[str]()
         if node.kind == "DECL_STMT":
             for child in node.children:

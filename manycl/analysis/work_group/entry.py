@@ -66,7 +66,7 @@ class GroupEntry:
         return "".join((*found, *structs, self._entry()))
 
     def _turned(self, x: T, y: T, z: T) -> tuple[T, T, T]:
-        """What belongs to the dimensions, first that along which vectors run."""
+        """Return what belongs to the dimensions, first that along which vectors run."""
         return (y, x, z) if self.dimension else (x, y, z)
 
     def _extent(self, tile: tuple[int, int, int]) -> str:
@@ -143,7 +143,7 @@ def _written(template: str, texts: dict[str, str]) -> str:
 
 
 def is_local(parameter: Node) -> bool:
-    """Whether a parameter is local memory. Raises NoGroupFunctionError for what only OpenCL has."""
+    """Return whether a parameter is local memory. Raises NoGroupFunctionError for what only OpenCL has."""
     type_ = parameter.type
     if type_.kind in ("image", "sampler", "pipe", "opaque", "block", "other"):
         raise NoGroupFunctionError(f"its argument {parameter.name} is {a(type_.kind)}")

@@ -121,7 +121,7 @@ class _GroupWriter:
                     raise NoGroupFunctionError("it has a block")
 
     def _is_sized(self, queries: Queries) -> bool:
-        """Whether it matters which work-items form a group."""
+        """Return whether it matters which work-items form a group."""
         are_local = [is_local(parameter) for parameter in self.kernel.parameters]  # all are looked at
         if any(are_local):
             return True
@@ -221,8 +221,8 @@ def beside(unit: Unit, kernel: str, local_size: Size, lanes: int) -> Unit:
 
 
 def _pays(unit: Unit, changed: Unit, kernel: str) -> bool:
-    """Whether work-items of several groups do as well together as those of one: take loops alike, and do not read side
-    by side what those of other groups read elsewhere."""
+    """Return whether work-items of several groups do as well together as those of one: take loops alike, and do not
+    read side by side what those of other groups read elsewhere."""
     (before, is_near), (after, _) = (_divergent(each, kernel) for each in (unit, changed))
     return after <= before and not is_near
 
@@ -233,7 +233,7 @@ def _asks(unit: Unit, node: Node) -> bool:
 
 
 def _has_group(function: Function) -> bool:
-    """Whether work-items of a group share memory, or wait for one another."""
+    """Return whether work-items of a group share memory, or wait for one another."""
     for node in function.nodes:
         if node.type.address_space == "local" or (node.type.target and node.type.target.address_space == "local"):
             return True
@@ -243,7 +243,7 @@ def _has_group(function: Function) -> bool:
 
 
 def _edit(unit: Unit, node: Node, local_size: Size, prefix: str) -> Edit:
-    """What stands instead of a query; no words where a macro hides it."""
+    """Return what stands instead of a query; no words where a macro hides it."""
     named = callee(node)
     name = named.name
     if unit.words(named) != name or unit.text[node.end - 1 : node.end] != b")":
@@ -259,7 +259,7 @@ def _edit(unit: Unit, node: Node, local_size: Size, prefix: str) -> Edit:
 
 
 def _told(name: str, dimension: int, size: int) -> str:
-    """What a query of a dimension means where groups have a size in it."""
+    """Return what a query of a dimension means where groups have a size in it."""
     place = _PLACE.format(d=dimension)
     whole = f"get_global_size({dimension})"
     return {

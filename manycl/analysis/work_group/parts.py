@@ -1,4 +1,5 @@
-"""Where a kernel's body is cut: into regions that all work-items run before any goes on, and what lies around them."""
+"""Parts of a kernel's body, where it is cut: regions that all work-items run before any goes on, and what lies around
+them."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class CutScope:
 
 @dataclass(slots=True, eq=False)
 class CutLoop:
-    """All work-items take it equally often; ``masked``: some may leave before others, and the parts of its head are
-    regions with these ``numbers``; ``stepped``: what is known of its variable then."""
+    """A loop that all work-items take equally often; ``masked``: some may leave before others, and the parts of its
+    head are regions with these ``numbers``; ``stepped``: what is known of its variable then."""
 
     node: Node
     head: LoopHead
@@ -50,7 +51,7 @@ class CutLoop:
 
 @dataclass(slots=True, eq=False)
 class CutBranch:
-    """All work-items take it alike; ``masked``: each by its own condition, a region with this ``number``."""
+    """A branch that all work-items take alike; ``masked``: each by its own condition, a region with this ``number``."""
 
     node: Node
     condition: Node
@@ -62,7 +63,7 @@ class CutBranch:
 
 @dataclass(slots=True, eq=False)
 class CutJump:
-    """All work-items leave a loop, or its body."""
+    """A jump by which all work-items leave a loop, or its body."""
 
     node: Node
 
@@ -134,7 +135,7 @@ class Cutter:
         return found
 
     def _may_be_masked(self, loop: Node) -> bool:
-        """Whether work-items leave a loop alike, or by its condition alone."""
+        """Return whether work-items leave a loop alike, or by its condition alone."""
         leaving = ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT", "GOTO_STMT")
         return not self.uniformity.is_divergent(loop) or not any(each.kind in leaving for each in loop.walk())
 
@@ -145,7 +146,7 @@ class Cutter:
         return self._waits(node) or self._leaves(node, loops) or self._has_paying(node)
 
     def _has_paying(self, node: Node) -> bool:
-        """Whether a loop pays that can be reached by cutting what is around it, which work-items turn alike."""
+        """Return whether a loop pays that can be reached by cutting what is around it, which work-items turn alike."""
         node = _inner(node)
         if node.kind in LOOPS:
             body = head_of(self.unit, node).body
@@ -153,7 +154,7 @@ class Cutter:
         return node.kind in ("COMPOUND_STMT", "IF_STMT") and any(self._has_paying(child) for child in node.children)
 
     def _leaves(self, node: Node, loops: list[Node]) -> bool:
-        """Whether a jump below ``node`` leaves a loop around it, which all work-items leave together."""
+        """Return whether a jump below ``node`` leaves a loop around it, which all work-items leave together."""
         return bool(loops) and any(True for _ in jumps(node))
 
     def _cut(self, node: Node, loops: list[Node]) -> Part:
@@ -179,7 +180,7 @@ class Cutter:
         return CutLoop(node, head, body, divergent, numbers, stepping)
 
     def _pays(self, node: Node) -> bool:
-        """Whether it pays to take a loop apart that need not be: all work-items run it equally often, it does
+        """Return whether it pays to take a loop apart that need not be: all work-items run it equally often, it does
         something, and nothing in it is a loop that they do not."""
         if not self.apart or node.kind not in LOOPS or self.uniformity.is_divergent(node):
             return False
@@ -197,9 +198,9 @@ class Cutter:
         return bool(does & {"ARRAY_SUBSCRIPT_EXPR", "CALL_EXPR", "*"}) and not self._are_rows(node, does)
 
     def _are_rows(self, loop: Node, does: set[str]) -> bool:
-        """Whether work-items go through memory of their own in a loop, as through rows of a matrix, and do little with
-        it: then a vector of work-items needs as many cache lines as it has lanes, and one work-item after the other is
-        quicker. Not so where others in dimension 1 read the same."""
+        """Return whether work-items go through memory of their own in a loop, as through rows of a matrix, and do
+        little with it: then a vector of work-items needs as many cache lines as it has lanes, and one work-item after
+        the other is quicker. Not so where others in dimension 1 read the same."""
         strides = Strides(self.uniformity.variables, self.uniformity, self._stepped, self.dimension).found(loop)
         if FAR not in strides or 1 in strides:
             return False
@@ -209,12 +210,12 @@ class Cutter:
         return False
 
     def _has_several_dimensions(self) -> bool:
-        """Whether the kernel asks for its ids in other dimensions than the first."""
+        """Return whether the kernel asks for its ids in other dimensions than the first."""
         asks = (node for node in self.kernel.nodes if OWN.fullmatch(callee(node).name) and len(node.children) > 1)
         return any(stripped(node.children[1]).value != 0 for node in asks)
 
     def _steps_alike(self, head: LoopHead) -> bool:
-        """Whether all that a loop's head assigns is one value for the group."""
+        """Return whether all that a loop's head assigns is one value for the group."""
         varying = self.uniformity.varying
         for part in (head.init, head.condition, head.step):
             for node in part.walk() if part is not None else ():
@@ -226,7 +227,7 @@ class Cutter:
         return True
 
     def _trips(self, head: LoopHead) -> float:
-        """How often a loop runs, where literals tell."""
+        """Return how often a loop runs, where literals tell."""
         if head.init is None or head.condition is None or head.condition.kind != "BINARY_OPERATOR":
             return float("inf")
         begin = [n.value for n in head.init.walk() if n.kind == "INTEGER_LITERAL"]
@@ -281,7 +282,7 @@ def _inner(node: Node) -> Node:
 
 
 def assignments(node: Node) -> Iterator[Node]:
-    """What is assigned at the top of a statement: ``a = 1``, ``a++, b--``."""
+    """Yield what is assigned at the top of a statement: ``a = 1``, ``a++, b--``."""
     node = stripped(node)
     if node.kind == "BINARY_OPERATOR" and node.op == ",":
         for child in node.children:

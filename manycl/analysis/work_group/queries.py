@@ -1,4 +1,4 @@
-"""Who a work-item is: the texts that replace OpenCL C's queries."""
+"""Queries of who a work-item is: the texts that replace OpenCL C's queries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CountedArgument(NamedTuple):
 
     @property
     def first(self) -> str:
-        """What an element of a copy is before anything is counted: what changes nothing."""
+        """The value of a copy's element before anything is counted, which changes nothing."""
         if self.operation == "and":
             return f"({self.element})-1"
         return {"min": _MOST, "max": _LEAST}.get(self.operation, dict.fromkeys(_MOST, "0"))[self.element]
@@ -63,7 +63,7 @@ class Unlocked:
         """Those that have such calls."""
 
     def edits(self, node: Node, at: str) -> Iterator[tuple[int, int, str]]:
-        """Of a call, if it is made otherwise; ``at`` reads a member of the group."""
+        """Yield the edits of a call, if it is made otherwise; ``at`` reads a member of the group."""
         named = callee(node)
         if id(node) not in self.nodes:
             return
@@ -89,11 +89,11 @@ class Unlocked:
 
     @property
     def members(self) -> str:
-        """Of a group: how many elements each copy has."""
+        """The members of a group that tell how many elements each copy has."""
         return f" ulong own[{len(self.counted)}];" if self.counted else ""
 
     def before(self, arguments: int) -> str:
-        """What an entry does first; ``arguments``: of the kernel. Copies lie at the beginning of the frame."""
+        """Return what an entry does first; ``arguments``: of the kernel. Copies lie at the beginning of the frame."""
         if not self.counted:
             return ""
         text = (
@@ -113,7 +113,7 @@ class Unlocked:
         return text
 
     def behind(self) -> str:
-        """What an entry does last."""
+        """Return what an entry does last."""
         text = ""
         for number, counted in enumerate(self.counted):
             index, name, element, operation, _ = counted
@@ -135,7 +135,7 @@ class Unlocked:
         return "local" in (target.address_space, type_.address_space if type_.kind == "array" else "")
 
     def _operation(self, node: Node) -> str:
-        """Which atomic operation a call is, "" if none."""
+        """Return which atomic operation a call is, "" if none."""
         named = callee(node)
         if named.ref in self.unit.declared or self.unit.words(named) != named.name:
             return ""
@@ -192,7 +192,7 @@ def _base(pointer: Node) -> Node | None:
 
 
 def _statements(function: Function) -> Iterator[Node]:
-    """What stands as a statement, so that its value is nobody's."""
+    """Yield what stands as a statement, so that its value is nobody's."""
     for node in function.nodes:
         if node.kind == "COMPOUND_STMT":
             yield from node.children
@@ -203,7 +203,7 @@ def _statements(function: Function) -> Iterator[Node]:
 
 
 def _uses_memory_as_pointers(function: Function) -> bool:
-    """Whether a function may have a pointer from memory, or of a number: then it may be one to anything."""
+    """Return whether a function may have a pointer from memory, or of a number: then it may be one to anything."""
     for node in function.nodes:
         if node.type.kind == "pointer":
             if node.kind in ("ARRAY_SUBSCRIPT_EXPR", "MEMBER_REF_EXPR") or (

@@ -66,12 +66,12 @@ class Variable:
 
     @property
     def is_constant(self) -> bool:
-        """Nothing changes it behind its initial value."""
+        """True if nothing changes it behind its initial value."""
         return not self.writes and not self.partial and not self.escapes
 
 
 def statements(unit: Unit, node: Node) -> list[Statement]:
-    """Those of a block, or the one that stands where a block might."""
+    """Return the statements of a block, or the one that stands where a block might."""
     if node.kind != "COMPOUND_STMT":
         return [Statement(node, node.start, behind(unit.text, node.end))]
     found = []
@@ -144,7 +144,7 @@ def _declared(unit: Unit, scope: Node, statement: Node) -> Iterator[Variable]:
 
 
 def _declarator_start(text: bytes, start: int, position: int) -> int:
-    """Where the first declarator begins: at the stars and parentheses before the name."""
+    """Return where the first declarator begins: at the stars and parentheses before the name."""
     begin = position
     while begin > start:
         before = text[:begin].rstrip()

@@ -116,7 +116,7 @@ class Texts:
         return edits
 
     def _element_uses(self) -> dict[int, int]:
-        """Where the element ends that a reference to an array is the beginning of."""
+        """Return where the element ends that a reference to an array is the beginning of."""
         found: dict[int, int] = {}
         for node in self.kernel.nodes:
             if node.kind == "ARRAY_SUBSCRIPT_EXPR" and node.type.kind != "array":
@@ -271,7 +271,8 @@ class Texts:
         return f"{name}_@{AT} = {'(ulong)' if type_.kind == 'pointer' else ''}{name};"
 
     def is_safe(self, nodes: list[Node]) -> bool:
-        """Whether no work-item's own things lie in memory that a loop's turns share, and none is done one by one."""
+        """Return whether no work-item's own things lie in memory that a loop's turns share, and none is done one by
+        one."""
         alone = self.queries.unlocked.nodes
         return not any(each.ref in self._unsafe or id(each) in alone for node in nodes for each in node.walk())
 
@@ -334,7 +335,7 @@ def _most(unit: Unit, node: Node, variables: dict[int, Variable], depth: int) ->
 
 
 def _is_converted(unit: Unit, node: Node) -> bool:
-    """Whether a node has its child's value, as another type perhaps: not its bits."""
+    """Return whether a node has its child's value, as another type perhaps: not its bits."""
     if node.kind not in _CONVERTING or not node.children:
         return False
     return not unit.text.startswith(b"as_", node.start)

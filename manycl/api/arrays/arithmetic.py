@@ -19,7 +19,7 @@ from manycl.errors import LaunchError, ResultError
 from manycl.graph.copies import PATTERNS
 from manycl.group_range import GROUP
 
-_DIMENSIONS = 3  # of an NDRange
+_DIMENSIONS = 3  # of an NDRange, at most (clEnqueueNDRangeKernel)
 
 
 class _Scalar(NamedTuple):
@@ -50,7 +50,7 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> A
     if name in elementwise.COMPARISONS and (beyond := _beyond(name, operands)) is not None:
         return _filled(queue, operands, beyond)
     *loop, result = _resolved(ufunc, operands)
-    shape = np.broadcast_shapes(*(o.shape for o in operands))
+    shape = np.broadcast_shapes(*[o.shape for o in operands])
     if name == "power" and isinstance(operands[1], _Scalar) and loop[1].kind == "i" and operands[1].value < 0:
         raise ValueError("Integers to negative integer powers are not allowed.")
     if out is None:
@@ -103,11 +103,11 @@ def _operand(queue: Any, value: Any) -> _Operand | None:
 
 def _resolved(ufunc: np.ufunc, operands: Sequence[_Operand]) -> tuple[DType, ...]:
     """Return the types that are computed with, and the type of the result. Raises TypeError for those of no kernel."""
-    given: tuple[Any, ...] = tuple(o.dtype for o in operands)
+    given: tuple[Any, ...] = tuple([o.dtype for o in operands])
     if all(isinstance(t, type) for t in given):  # numbers only, into an array
         given = tuple(np.dtype(t) for t in given)
     found: tuple[DType, ...] = ufunc.resolve_dtypes((*given, None))
-    if not all(elementwise.is_known(t) for t in found):
+    if not all(map(elementwise.is_known, found)):
         raise TypeError(f"there is no kernel for {ufunc.__name__} of {', '.join(str(t) for t in given)}")
     for operand, dtype in zip(operands, found, strict=False):
         if isinstance(operand, _Scalar) and operand.dtype is int and dtype.kind in "iu":
@@ -170,7 +170,7 @@ def _enqueue(
             f"{name}: shapes {shapes} have {len(shape)} dimensions that cannot be seen as {_DIMENSIONS}",
             hint="make one of them as large as the result first",
         )
-    given = tuple(o.dtype if isinstance(o, Array) else None for o in operands)
+    given = tuple([o.dtype if isinstance(o, Array) else None for o in operands])
     kernel = elementwise.kernel(KernelForm(name, given, loop, out.dtype, inplace, not plain))
     args: list[Any] = [out]
     for operand, dtype in zip(operands[inplace:], loop[inplace:], strict=True):

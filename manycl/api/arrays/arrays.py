@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 LARGE = 1 << 18
-"""Bytes from which on new memory for a result costs more than finding memory that is not needed any more."""
+"""Bytes from which on new memory for a result costs more than finding memory that is not needed any more; our own
+choice."""
 
 
 Extents = tuple[object, object, tuple[int, ...], np.dtype[Any], int]

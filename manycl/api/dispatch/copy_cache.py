@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MoveKey = tuple[BufferKey, BufferKey | bytes, int, int, int, str]
 """The key of a copy or fill: the buffer that is written; the buffer that is read, or the pattern; bytes; first byte
 written; first byte read; the name."""
-"""Copies and fills in the cache of a queue, at most."""
 
 
 class CopyQueue(ArrayQueue, Protocol):

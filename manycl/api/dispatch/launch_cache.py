@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN = object()
 """An object that is no argument."""
-_SEVERAL = 8  # checks, after which the analysis is asked which scalars matter
+_SEVERAL = 8  # checks, after which the analysis is asked which scalars matter; our own choice
 _FIXED = (int, float, bytes, np.number, np.bool_)
 """Types of arguments that are the same value while they are the same object; others are converted each time."""
 
@@ -81,7 +81,8 @@ class CachedLaunch:
         self._deciding = tuple([i for i, fact in enumerate(facts) if fact.decides and self._arrays[i] is None])
         self._checked = {self._decided(launch.args)}  # scalars with which it keeps to its buffers
         self._checks = 0  # so many times with other scalars
-        self._integers = Integers(launch, [array[1] if array is not None else None for array in self._arrays])
+        nbytes = [array[1] if array is not None else None for array in self._arrays]
+        self._integers = Integers(launch, nbytes, bounds.keep_between)
         self._steering: dict[int, Any] | None = None  # scalars that decide how long it takes; None: not known
         self._trips: TripCount | None = None
         self._measured: tuple[float, float] | None = None  # f and seconds of the last time, where it took long

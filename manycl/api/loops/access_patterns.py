@@ -39,7 +39,7 @@ Local = Sequence[int] | None
 """The points of a work-group along each index, where the body asks for these."""
 _BATCH = re.compile(r"\bbatch\b")
 _LOOKED = 8
-"""Batches that are analysed at the beginning, in the middle and at the end of a space, each."""
+"""Batches that are analysed at the beginning, in the middle and at the end of a space, each; our own choice."""
 _KINDS = {"read": "reads", "write": "writes"}
 
 
@@ -145,7 +145,7 @@ class _Batches:
         """Return the bytes of an array that a batch accesses, whether it accesses just these, and why not."""
         fact = self.buffers[name]
         if not getattr(fact, _KINDS[kind]):
-            return Region.of_boxes(()), True, ""
+            return Region.of_rectangles(()), True, ""
         first = batch * self.batch // self.unit
         last = -(-min((batch + 1) * self.batch, self.points) // self.unit)
         found = self.facts.region(fact.index, kind, GroupRange(self.dimension, first, last - first))

@@ -158,8 +158,8 @@ def identity_of(operator: str, dtype: DType) -> Any:
 
 _GROUPS = {1: ((64,), (256,)), 2: ((4, 16), (4, 64)), 3: ((2, 4, 8), (2, 4, 32))}
 """Points of a work-group along each index: for few points, and for many."""
-_MANY = 1 << 15  # points
-_HARD = 10_000  # candidates that NumPy tries to find whether arrays share memory
+_MANY = 1 << 15  # points of a loop from which groups of work-items reduce; our own choice
+_HARD = 10_000  # candidates that NumPy tries to find whether arrays share memory; our own choice
 
 _default: list[Queue] = []
 _opening = threading.Lock()

@@ -16,7 +16,7 @@ from manycl.errors import LaunchError
 from manycl.group_range import GROUP
 
 EACH = 16
-"""Points of the last index that each work-item of such a group runs."""
+"""Points of the last index that each work-item of such a group runs; our own choice."""
 HIDDEN = "mcpf_"
 """The beginning of all generated names."""
 PATH = "<parallel_for>"

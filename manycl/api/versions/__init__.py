@@ -1,1 +1,3 @@
-"""Versions of kernels declared from Python, and the judge of whether they leave what the kernel leaves."""
+"""Versions of kernels declared from Python, and the judge of whether they leave what the kernel leaves.
+
+May import, of api: its modules, arrays."""

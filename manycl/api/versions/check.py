@@ -30,7 +30,7 @@ from manycl.run.lowering.ranges import launches_of
 if TYPE_CHECKING:
     from manycl.api.arrays.array_queue import ArrayQueue as Queue
 
-_POISON = 0xA5  # contents of arrays that have none
+_POISON = 0xA5  # each byte of arrays that have no contents; our own choice
 
 _Bytes = npt.NDArray[np.uint8]
 

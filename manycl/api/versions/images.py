@@ -40,7 +40,8 @@ class ImageKernel(Kernel):
         self._by_pixels: dict[tuple[str, ...], Kernel] = {}
 
     def __call__(self, queue: Any, global_size: Any, local_size: Any, *args: Any, **options: Any) -> Event:
-        """As of other kernels. ``read_imagef`` and ``write_imagef`` take integers of an array as normalized ones."""
+        """Enqueue the kernel, as :meth:`Kernel.__call__`. ``read_imagef`` and ``write_imagef`` take integers of an
+        array as normalized ones."""
         if len(args) != len(self._arguments):
             return super().__call__(queue, global_size, local_size, *args, **options)  # which raises
         images = [self._image(*both) for both in zip(self._arguments, args, strict=True)]
@@ -54,7 +55,7 @@ class ImageKernel(Kernel):
         return kernel(queue, global_size, local_size, *given, *sizes(images), **options)
 
     def annotate(self, *what: Any, **promised: Any) -> None:
-        """As of other kernels, of arguments that are no images."""
+        """Annotate arguments that are no images, as :meth:`Kernel.annotate`."""
         super().annotate(*what, **promised)
         self._by_pixels.clear()
 

@@ -23,7 +23,7 @@ from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integ
 from manycl.utilities.json_lines import Location, Where
 
 MAX_REPEAT = 100_000
-"""Repetitions of one construct; kernels and buffers of one file."""
+"""The most repetitions of one construct, and kernels and buffers of one file; our own choice."""
 
 Scope = dict[str, Number]
 
@@ -363,7 +363,7 @@ class Fields:
         return self.place.at(name) if found is None else found.place
 
     def repeated(self) -> Iterator[Fields]:
-        """The same for every combination of the symbols of ``repeat``; once where there is none."""
+        """Yield the fields for every combination of the symbols of ``repeat``; once where there is none."""
         if "repeat" not in self.values:
             yield self
             return

@@ -198,7 +198,7 @@ class Reader:
         return BufferArg(BufferKey(len(self.draft.buffers) - 1))
 
     def warn(self, place: Location, message: str) -> None:
-        """Once for every place, however many kernels share the information file."""
+        """Warn once for every place, however many kernels share the information file."""
         if (place.path, str(place.where)) not in self.warned:
             self.warned.add((place.path, str(place.where)))
             self.draft.warn("declarations that the kernel contradicts", place, message)
@@ -228,7 +228,8 @@ class Reader:
 
 
 def _initial(name: str, dtype: str, shape: tuple[int, ...]) -> Contents:
-    """What PySchedCL puts into inputs: [0, 1) for floats, 0..127 for chars, 0..4095 for other integers."""
+    """Return the contents that PySchedCL gives inputs: [0, 1) for floats, 0..127 for chars, 0..4095 for other
+    integers."""
     high = 1.0 if dtype.startswith("float") else 128.0 if dtype.endswith("int8") else 4096.0
     return Contents("random", dtype, shape, seed=zlib.crc32(name.encode()), low=0.0, high=high)
 
@@ -407,7 +408,8 @@ def _add_line(files: _Files, line: str, place: Location) -> None:
 
 
 def _around(folder: Path, *names_: str) -> list[Path]:
-    """Where the files of an application lie: beside it, and in folders of those names there or above."""
+    """Return the folders where the files of an application lie: beside it, and in folders of those names there or
+    above."""
     above = [folder, folder / "..", folder / ".." / ".."]
     return [folder, *(base / name for base in above for name in names_), folder / ".."]
 

@@ -157,7 +157,7 @@ class _SpecificationReader:
         )
 
     def image(self, facts: ArgumentFacts, value: Any, scope: Scope, place: Location) -> Image | None:
-        """What image an argument is, which is given the name of a buffer."""
+        """Return the image that an argument is which is given the name of a buffer; None where it is no image."""
         if facts.kind != "image":
             return None
         key = self.buffers.get(text(value, scope, place)) if isinstance(value, str) else None

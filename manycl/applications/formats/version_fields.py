@@ -174,7 +174,7 @@ def read_offset(fields: Fields, dimensions: int) -> tuple[int, ...] | None:
 
 
 def read_annotations(kernel: KernelFacts, fields: Fields) -> tuple[Annotation, ...]:
-    """What is promised about a kernel's arguments."""
+    """Return the promises about a kernel's arguments."""
     found: list[Annotation] = []
     for name, node in (fields["annotations"] or {}).items():
         try:
@@ -206,7 +206,8 @@ def given_arguments(kernel: KernelFacts, fields: Fields) -> list[tuple[ArgumentF
 def read_value(
     facts: ArgumentFacts, value: Any, scope: Scope, place: Location, buffers: Container[str]
 ) -> bytes | LocalArg:
-    """What is given for a parameter that is no buffer. ``buffers``: the names of buffers, which are told apart."""
+    """Return the value that is given for a parameter that is no buffer. ``buffers``: the names of buffers, which are
+    told apart."""
     label = label_of(facts)
     try:
         if facts.kind == "scalar":
@@ -260,7 +261,8 @@ _OF_SEQUENCES = ("kernels", "buffers", "name", "source", "options", "macros", "f
 
 
 class VersionReader:
-    """Of one file. ``folder``: where it lies; ``trust``: its Python files may lie anywhere."""
+    """The reader of the versions of one file. ``folder``: where it lies; ``trust``: its Python files may lie
+    anywhere."""
 
     def __init__(self, programs: KernelFiles, folder: Path, trust: bool) -> None:
         self._programs, self._folder, self._trust = programs, folder, trust
@@ -395,7 +397,8 @@ def _of_sequence(
 def _argument(
     facts: ArgumentFacts, value: Any, scope: Scope, place: Location, kernel: KernelFacts, known: Mapping[str, int]
 ) -> StepArgument:
-    """What one of several kernels is given: for buffers, parameters of the kernel or temporary buffers, by name."""
+    """Return the argument that one of several kernels is given: for buffers, parameters of the kernel or temporary
+    buffers, by name."""
     if facts.kind != "buffer":
         return read_value(facts, value, scope, place, known)
     return named_buffer(facts, value, scope, place, known, f"an argument of kernel {kernel.name}, or of the version")
@@ -404,7 +407,7 @@ def _argument(
 def named_buffer(
     facts: ArgumentFacts, value: Any, scope: Scope, place: Location, known: Mapping[str, int], what: str
 ) -> int:
-    """What is known by the name that is given for a buffer, which is that of ``what``."""
+    """Return the number of the buffer whose name is given, which is that of ``what``."""
     if not isinstance(value, str):
         raise place.error(f"{label_of(facts)} is a buffer: give the name of {what}, not {show_value(value)}")
     name = text(value, scope, place)

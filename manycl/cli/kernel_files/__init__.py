@@ -1,1 +1,3 @@
-"""Commands on kernel files: ``analyze``, ``doctor`` and ``spec``."""
+"""Commands on kernel files: ``analyze``, ``doctor`` and ``spec``.
+
+May import, of cli: its modules."""

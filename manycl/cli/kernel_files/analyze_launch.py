@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(args: argparse.Namespace) -> bool:
-    """Whether a launch is described. Raises where its options are there without its sizes."""
+    """Return whether a launch is described. Raises where its options are there without its sizes."""
     if args.global_size is not None:
         return True
     for name in ("local_size", "offset", "arg", "groups", "cache", "picture"):
@@ -288,7 +288,7 @@ def sized(
         root = launch.same.get(argument.index, argument.index)
         for kind in ("read", "write"):
             region = found.region(argument.index, kind)
-            end = max((box.end for box in region.boxes), default=0)
+            end = max((rect.end for rect in region.rectangles), default=0)
             if end >= (_ROOM if region.exact else _LIKELY):
                 raise ManyclError(
                     f"the size of {argument.name} does not follow from the other sizes: "

@@ -1,1 +1,3 @@
-"""Commands on models of time: ``models``, ``profile`` and ``train``."""
+"""Commands on models of time: ``models``, ``profile`` and ``train``.
+
+May import, of cli: its modules."""

@@ -21,7 +21,7 @@ examples:
   manycl train cpu/slice_samples.json -o slices.json
   manycl train docs/results/slices/*.json -o manycl/model/slices.json     those that come with manycl
 a file of samples is a JSON object with `slice_samples`, a list of
-  {"kernel": name, "kind": "cpu" or "gpu", "logarithms": [of its features], "points": of a slice}
+  {"kernel": name, "kind": "cpu" or "gpu", "logarithms": [of features], "points": of a slice, "units": compute units}
 as `manycl bench slices` writes it; features are Device-Hopping's (Table 1), 3 for CPUs and 2 for GPUs
 exit status: 0 done, 2 bad input
 """
@@ -77,7 +77,10 @@ def _sample(where: str, row: Any) -> SliceSample:
         raise ManyclError(f"{where}: logarithms are {count} numbers, of {', '.join(FEATURES[row['kind']])}")
     if not _is_number(points) or not points >= 1:
         raise ManyclError(f"{where}: a slice has 1 point at least, not {points!r:.40}")
-    return SliceSample(row["kernel"], row["kind"], tuple(map(float, logarithms)), float(points))
+    units = row.get("units")
+    if not isinstance(units, int) or isinstance(units, bool) or units < 1:
+        raise ManyclError(f"{where}: a device has 1 compute unit at least, not {units!r:.40}")
+    return SliceSample(row["kernel"], row["kind"], tuple(map(float, logarithms)), points / units)
 
 
 def _is_number(value: Any) -> bool:

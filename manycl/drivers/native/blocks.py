@@ -68,7 +68,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(library: ctypes.CDLL, threads: int) -> Tiles | None:
-    """Those of a compiled kernel, if it has any."""
+    """Return the blocks of a compiled kernel, if it has any."""
     try:
         x, y, kept, dimension, lanes = (ctypes.c_uint * 5).in_dll(library, "manycl_tile")
     except ValueError:

@@ -22,7 +22,7 @@ _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_size_t] * 5)
 
 
 class PythonCalls:
-    """Those of a device."""
+    """The calls of a device."""
 
     def __init__(self) -> None:
         self._tokens = itertools.count(1)
@@ -64,7 +64,7 @@ class FunctionKernel:
         self._values: list[Any] = [None] * arguments
 
     def set(self, index: int, value: Any) -> None:
-        """As DeviceKernel.set."""
+        """Set an argument, as DeviceKernel.set."""
         if not 0 <= index < len(self._values):
             raise DriverError(f"a function has {len(self._values)} arguments: there is no number {index}")
         if type(value) not in (NativeMemory, bytes, LocalArg):
@@ -79,7 +79,7 @@ class FunctionKernel:
         return lambda: self.function([_given(value) for value in values], global_size, offset)
 
     def uses(self) -> tuple[object, ...]:
-        """What a call uses until it is complete."""
+        """Return what a call uses until it is complete."""
         return (self, *self._values)
 
 

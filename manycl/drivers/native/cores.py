@@ -45,7 +45,7 @@ def _number(path: Path) -> int:
 
 
 def model() -> str:
-    """What the processor is called."""
+    """Return what the processor is called."""
     found = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
     return found[1].strip() if found else os.uname().machine
 

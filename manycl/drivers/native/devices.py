@@ -122,7 +122,8 @@ def look(notes: list[str]) -> list[Found]:
 
 
 def advise(devices: Sequence[Device], chosen: Sequence[Device]) -> list[Advice]:
-    """As :attr:`manycl.drivers.kinds.Kind.advise`: why there is no native device, or none that can compile."""
+    """Return advice, as :attr:`manycl.drivers.kinds.Kind.advise`: why there is no native device, or none that can
+    compile."""
     if any(device.platform == NATIVE for device in devices):
         try:
             clang.find()

@@ -23,9 +23,9 @@ from manycl.drivers.native.recording import BoundSteps, RecordedSteps, record
 from manycl.errors import anew
 from manycl.group_range import RangeParts
 from manycl.machine import HOST, Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
-_ONE_BOX, _ONE_WAIT = struct.Struct("@5Q"), struct.Struct("@2Q")
+_ONE_RECTANGLE, _ONE_WAIT = struct.Struct("@5Q"), struct.Struct("@2Q")
 _IN_PARTS, _BESIDE = 1 << 62, 1 << 63
 """Beside the number of waits: as in runtime/runtime.c."""
 _ORDERED = platform.machine() in ("x86_64", "AMD64")
@@ -169,22 +169,27 @@ class NativeDriver:
         return queue.event(number)
 
     def copy(
-        self, queue: NativeQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[NativeEvent]
+        self,
+        queue: NativeQueue,
+        target: End,
+        source: End,
+        rectangles: Sequence[Rectangle],
+        after: Sequence[NativeEvent],
     ) -> Sequence[NativeEvent]:
-        if len(boxes) == 1 and boxes[0].rows == 1:
-            offset, width, *_ = boxes[0]
+        if len(rectangles) == 1 and rectangles[0].rows == 1:
+            offset, width, *_ = rectangles[0]
             into = address_in(target, offset, width)
-            packed: Any = _ONE_BOX.pack(into, address_in(source, offset, width), width, 0, 1)
+            packed: Any = _ONE_RECTANGLE.pack(into, address_in(source, offset, width), width, 0, 1)
         else:
             rows = array("Q")
-            for box in boxes:
-                span = box.end - box.offset
-                ends = address_in(target, box.offset, span), address_in(source, box.offset, span)
-                rows.extend((*ends, box.width, box.pitch, box.rows))
+            for rect in rectangles:
+                span = rect.end - rect.offset
+                ends = address_in(target, rect.offset, span), address_in(source, rect.offset, span)
+                rows.extend((*ends, rect.width, rect.pitch, rect.rows))
             packed = rows.buffer_info()[0]
         queue.keep((target.memory, source.memory))
         waits, count = _waits(after) if after else (None, 0)
-        number = self._library.copy(queue.address, packed, len(boxes), waits, count)
+        number = self._library.copy(queue.address, packed, len(rectangles), waits, count)
         return ((queue, number, queue.times) if number else queue.event(number),)
 
     def read(self, queue: NativeQueue, out: Bytes, source: NativeMemory, low: int) -> NativeEvent:
@@ -193,10 +198,10 @@ class NativeDriver:
         return event
 
     def download(self, queue: NativeQueue, out: Bytes, source: NativeMemory, low: int) -> NativeEvent:
-        return self.copy(queue, End(out, low), End(source), (Box(low, len(out)),), ())[0]
+        return self.copy(queue, End(out, low), End(source), (Rectangle(low, len(out)),), ())[0]
 
     def write(self, queue: NativeQueue, target: NativeMemory, data: Bytes, low: int) -> NativeEvent:
-        return self.copy(queue, End(target), End(data.copy(), low), (Box(low, len(data)),), ())[0]
+        return self.copy(queue, End(target), End(data.copy(), low), (Rectangle(low, len(data)),), ())[0]
 
     def fill(
         self,
@@ -310,7 +315,7 @@ class NativeDriver:
 
 
 def _waits(after: Sequence[NativeEvent]) -> tuple[Any, int]:
-    """As the runtime has them: queues and numbers."""
+    """Return events as the runtime has them: queues and numbers."""
     if len(after) == 1:
         queue, number, _ = after[0]
         return _ONE_WAIT.pack(queue.address, number), 1
@@ -319,7 +324,7 @@ def _waits(after: Sequence[NativeEvent]) -> tuple[Any, int]:
 
 
 def _check(queue: NativeQueue, number: int) -> None:
-    """Of a complete command."""
+    """Return the times of a complete command."""
     fault = queue.fault(number)
     if fault:
         raise DriverError(fault)

@@ -89,7 +89,7 @@ class Elsewhere:
             driver.wait(event)
 
     def _memory(self, driver: Driver, memory: NativeMemory) -> Any:
-        """The same bytes as the other driver's."""
+        """Return the same bytes as memory of the other driver's."""
         key = memory.address, memory.nbytes
         found = self._memories.pop(key, None)
         if found is None:

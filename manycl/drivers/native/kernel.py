@@ -86,8 +86,9 @@ def extents(counted: Sequence[int], memories: Mapping[int, NativeMemory]) -> lis
 
 
 class LaunchShape(NamedTuple):
-    """What launches on an NDRange have in common: a ``struct shape`` and its address, the places of local arguments in
-    the frame, by their words among the values, and the blocks in each dimension, with the work-items of each."""
+    """The part that launches on an NDRange have in common: a ``struct shape`` and its address, the places of local
+    arguments in the frame, by their words among the values, and the blocks in each dimension, with the work-items of
+    each."""
 
     address: int
     data: ctypes.Array[ctypes.c_char]
@@ -162,7 +163,7 @@ class SetKernel:
         self._uses: tuple[object, ...] | None = None
 
     def set(self, index: int, value: Any) -> None:
-        """As DeviceKernel.set."""
+        """Set an argument, as DeviceKernel.set."""
         if type(value) is NativeMemory and (word := self._pointers.get(index)) is not None:
             self._words[word], self._words[word + 1] = value.address, value.nbytes
             self._held[index] = value
@@ -192,7 +193,7 @@ class SetKernel:
         return bytes(self._bytes[: self._nbytes])
 
     def set_values(self) -> dict[int, NativeMemory | bytes | LocalArg]:
-        """What the arguments are set to. Raises DriverError if one is not."""
+        """Return what the arguments are set to. Raises DriverError if one is not."""
         if self._unset:
             raise DriverError(f"argument {min(self._unset)} of kernel {self.kernel.name} is not set")
         found: dict[int, NativeMemory | bytes | LocalArg] = {}
@@ -208,7 +209,7 @@ class SetKernel:
     def shape(
         self, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, offset: tuple[int, ...] | None
     ) -> LaunchShape:
-        """Of launches on an NDRange, which is checked."""
+        """Return the shape of launches on an NDRange, which is checked."""
         items, each, begin, shape = self._asked
         is_same = global_size is items and local_size is each and offset is begin
         if is_same and shape is not None and shape is self._last:  # as in loops
@@ -238,7 +239,7 @@ class SetKernel:
         return DirectLaunch(shape.address, self.values, words, (shape, self))
 
     def uses(self) -> tuple[object, ...]:
-        """What a launch like the last shape uses until it is complete."""
+        """Return what a launch like the last shape uses until it is complete."""
         found = self._uses
         if found is None:
             if self.extents:
@@ -289,7 +290,8 @@ class SetKernel:
         )
 
     def _foreseen(self, items: int) -> int:
-        """What a work-group of so many work-items costs, by the newest NDRange of which it was measured; 0: by none."""
+        """Return what a work-group of so many work-items costs, by the newest NDRange of which it was measured; 0: by
+        none."""
         for shape in reversed(self.shapes.values()):
             if cost := _WORD(shape.address + _COST).value:
                 local = (ctypes.c_uint64 * 3).from_address(shape.address + _LOCAL)

@@ -103,7 +103,8 @@ class CompiledKernel:
                 self.refused = anew(error)
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
-        """As of NativeKernel. Raises NotNativeError, always again, for a kernel that cannot be compiled."""
+        """Return the entry, as of NativeKernel. Raises NotNativeError, always again, for a kernel that cannot be
+        compiled."""
         with self._compiling:
             for key in (("any", dims > 1, wide), (local_size, wide)):
                 found = self.entries.get(key)
@@ -135,7 +136,7 @@ class CompiledKernel:
         return entry
 
     def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:
-        """As of NativeKernel."""
+        """Return the driver's choice of a local size, as of NativeKernel."""
         if self.required is not None:
             return self.required[: len(global_size)]
         left = self.most_items if self._is_together else _CHOSEN

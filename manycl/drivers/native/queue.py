@@ -114,7 +114,7 @@ class NativeQueue:
         self.stops[number] = stops
 
     def shorten(self, number: int) -> tuple[int, float] | None:
-        """As Shortening.shorten."""
+        """Shorten a launch, as Shortening.shorten."""
         stops = self.stops.get(number)
         if stops is None or stops[COUNT] < 2:
             return None
@@ -126,12 +126,12 @@ class NativeQueue:
         return count, begun.value / blocks
 
     def mirror(self, words: Any) -> None:
-        """As Countable.mirror; ``words``: an array of 64-bit integers."""
+        """Mirror how far it is, as Countable.mirror; ``words``: an array of 64-bit integers."""
         self._library.mirror(self.address, None if words is None else words.ctypes.data)
         self._mirror = words
 
     def event(self, number: int) -> NativeEvent:
-        """Of the command that was given last, which got a number."""
+        """Return the event of the command that was given last, which got a number."""
         if not number:
             raise DriverError("there is no memory for a command")
         return self, number, self.times
@@ -147,7 +147,7 @@ class NativeQueue:
                 self._tidying.release()
 
     def wait(self, number: int) -> None:
-        """Until a command is complete. Python's signal handlers run meanwhile."""
+        """Wait until a command is complete. Python's signal handlers run meanwhile."""
         while self.state[COMPLETED] < number:
             self._library.wait(self.address, number)
         self.tidy()
@@ -216,7 +216,7 @@ def _forked() -> None:
 
 
 def _ends() -> None:
-    """What commands still use when the program ends is never freed: the device's threads run until the process ends."""
+    """Never free what commands still use when the program ends: the device's threads run until the process ends."""
     for kept in [(queue.kept, queue.times) for queue in list(_queues)] + [entry[2] for entry in _left]:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 

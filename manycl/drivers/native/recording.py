@@ -85,7 +85,8 @@ class BoundSteps(NamedTuple):
 
 
 def record(library: Library, commands: Sequence[RecordedCommand], values: Values) -> RecordedSteps | None:
-    """As CommandRecorder.record. Commands that the driver refuses, or does by other means, are not recorded."""
+    """Record commands, as CommandRecorder.record. Commands that the driver refuses, or does by other means, are not
+    recorded."""
     try:
         return _StepRecorder(library, values).record(commands)
     except DriverError:

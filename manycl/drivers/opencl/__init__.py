@@ -1,1 +1,3 @@
-"""Devices of installed OpenCL drivers."""
+"""Devices of installed OpenCL drivers.
+
+May import, of drivers: its modules, native, native.compiler."""

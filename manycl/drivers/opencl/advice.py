@@ -1,5 +1,5 @@
-"""What OpenCL's drivers would do better with another package: GPUs that the system sees and no driver shows, faster
-runtimes, known defects."""
+"""Advice on OpenCL's drivers, which would do better with another package: GPUs that the system sees and no driver
+shows, faster runtimes, known defects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _DISPLAYS = "0x03"  # how the class of a display or 3D controller begins on the 
 
 
 class Vendor(NamedTuple):
-    """Of GPUs: ``number`` on the PCI bus, ``words`` that are in the names of its devices or their platforms."""
+    """A vendor of GPUs: ``number`` on the PCI bus, ``words`` that are in the names of its devices or their
+    platforms."""
 
     number: str
     name: str
@@ -46,7 +47,7 @@ VENDORS = (
 
 
 def advise(devices: Sequence[Device], chosen: Sequence[Device]) -> list[Advice]:
-    """As :attr:`manycl.drivers.kinds.Kind.advise`."""
+    """Return advice, as :attr:`manycl.drivers.kinds.Kind.advise`."""
     return [*_graphics(devices), *_processor(devices), *_defects(chosen)]
 
 

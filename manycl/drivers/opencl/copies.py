@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from manycl.drivers.driver import Bytes, End
 from manycl.drivers.opencl.real import cl, compiled
-from manycl.region import Box
+from manycl.region import Rectangle
 
 INLINE = 1 << 16
 """Bytes that NVIDIA's driver sends with the command itself if they come from ordinary memory. From pinned memory it
@@ -21,7 +21,7 @@ read_buffer = compiled._enqueue_read_buffer
 write_buffer = compiled._enqueue_write_buffer
 
 
-def rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
+def within_lines(rows: Rectangle, nbytes: int) -> Iterator[Rectangle]:
     """Rows as rectangles that lie within lines of their pitch: two where they go over a line's end. The last row is one
     of its own where its line is not complete in ``nbytes``: drivers may want all of the lines to be there."""
     offset, width, pitch, count, *_ = rows
@@ -31,13 +31,13 @@ def rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
         lines = count
         if wide and count > 1 and (start // pitch + count) * pitch > nbytes:
             lines -= 1
-            yield Box(start + lines * pitch, wide)
+            yield Rectangle(start + lines * pitch, wide)
         if wide:
-            yield Box(start, wide, pitch if lines > 1 else 0, lines)
+            yield Rectangle(start, wide, pitch if lines > 1 else 0, lines)
 
 
 def copy_rows(
-    queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
+    queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Rectangle], after: Sequence[cl.Event]
 ) -> list[cl.Event]:
     """Enqueue the copy of rows of a buffer, to and from what holds the buffer's bytes from ``low`` on; their events."""
     if isinstance(target.memory, cl.Buffer) and isinstance(source.memory, cl.Buffer):
@@ -55,14 +55,14 @@ def _copy_host(
     queue: cl.CommandQueue,
     target: cl.Buffer | Bytes,
     source: cl.Buffer | Bytes,
-    rows: Sequence[Box],
+    rows: Sequence[Rectangle],
     nbytes: int,
     wait_for: list[cl.Event] | None,
 ) -> list[cl.Event]:
     """Between a device and the host, which both have the first ``nbytes``."""
     events = []
     for given in rows:
-        for part in [given] if given.rows == 1 else rectangles(given, nbytes):
+        for part in [given] if given.rows == 1 else within_lines(given, nbytes):
             if part.rows == 1:
                 events.append(_copy_run(queue, target, source, part.offset, part.width, wait_for))
                 continue
@@ -100,7 +100,7 @@ def _copy_rectangle(
     queue: cl.CommandQueue,
     target: cl.Buffer | Bytes,
     source: cl.Buffer | Bytes,
-    rows: Box,
+    rows: Rectangle,
     wait_for: list[cl.Event] | None,
 ) -> cl.Event:
     top, left = divmod(rows.offset, rows.pitch)
@@ -119,7 +119,7 @@ def _copy_rectangle(
 
 
 def _copy_inside(
-    queue: cl.CommandQueue, source: End, target: End, rows: Sequence[Box], after: Sequence[cl.Event]
+    queue: cl.CommandQueue, source: End, target: End, rows: Sequence[Rectangle], after: Sequence[cl.Event]
 ) -> list[cl.Event]:
     """Between two buffers of a device."""
     (given, source_low, *_), (taken, target_low, *_) = source, target

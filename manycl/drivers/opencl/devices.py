@@ -187,7 +187,8 @@ def _words(*words: str) -> frozenset[str]:
 
 
 def _cores(first: int, end: int, count: int) -> frozenset[str]:
-    """Of a processor, or a part of one: these of so many threads, which no OpenCL driver says where they run."""
+    """Return the resources of a processor, or a part of one: these of so many threads, which no OpenCL driver says
+    where they run."""
     return cores.resources((-1,) * (end - first), (first, end, count))
 
 
@@ -225,9 +226,9 @@ def _rank(device: Device) -> int:
 
 
 def shares_host_memory(device: Any) -> bool:
-    """Whether a device computes in the host's memory: proved by a probe, not by what it says of itself. A buffer lies
-    on host memory. The device changes it and the host looks, then the host changes it and the device looks, and neither
-    maps it."""
+    """Return whether a device computes in the host's memory: proved by a probe, not by what it says of itself. A buffer
+    lies on host memory. The device changes it and the host looks, then the host changes it and the device looks, and
+    neither maps it."""
     raw = np.zeros(2 * _PROBE, np.uint8)
     start = -raw.ctypes.data % _PROBE
     data = raw[start : start + _PROBE]

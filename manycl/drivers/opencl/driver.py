@@ -24,7 +24,7 @@ from manycl.drivers.opencl.relays import Relay
 from manycl.drivers.opencl.staging import Failures, Staged, Stager, pin, staged_part
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 CALIBRATE_EVERY = 2.0  # seconds; device clocks drift against the host's
 LEAVE_OUT = "leave the device out: --devices, MANYCL_DEVICES"
@@ -209,7 +209,7 @@ class OpenCLDriver:
             raise DriverError(str(error)) from None
 
     def copy(
-        self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Box], after: Sequence[cl.Event]
+        self, queue: cl.CommandQueue, target: End, source: End, rows: Sequence[Rectangle], after: Sequence[cl.Event]
     ) -> Sequence[cl.Event]:
         with translated, self._failures.lock:
             self._failures.refuse(after)
@@ -235,7 +235,7 @@ class OpenCLDriver:
         queue: cl.CommandQueue,
         target: End,
         source: End,
-        rows: Sequence[Box],
+        rows: Sequence[Rectangle],
         after: Sequence[cl.Event],
     ) -> Sequence[cl.Event]:
         """Enqueue a copy from the memory of another device of the context."""
@@ -253,10 +253,10 @@ class OpenCLDriver:
         return relay.copy(leaving, queue, target, source, rows, (there, here)) or [self._mark(queue, after)]
 
     def _mark(self, queue: cl.CommandQueue, after: Sequence[cl.Event]) -> cl.Event:
-        """What is complete when all that a queue was given is, and some events. NVIDIA's driver says of a marker, as of
-        a kernel, that it is complete only once kernels of other queues have ended that began before; of a barrier it
-        says so at once (benchmarks/devices.py drivers, ``marker_us``, ``barrier_us``). PoCL 3.0 never finishes one
-        behind what has failed."""
+        """Return what is complete when all that a queue was given is, and some events. NVIDIA's driver says of a
+        marker, as of a kernel, that it is complete only once kernels of other queues have ended that began before; of a
+        barrier it says so at once (benchmarks/devices.py drivers, ``marker_us``, ``barrier_us``). PoCL 3.0 never
+        finishes one behind what has failed."""
         if not self.is_polled:
             return cl.enqueue_marker(queue, wait_for=list(after) or None)
         if after:
@@ -269,7 +269,7 @@ class OpenCLDriver:
 
     def download(self, queue: cl.CommandQueue, out: Bytes, source: cl.Buffer, low: int) -> cl.Event:
         if not low:  # many bytes may go by pinned memory
-            return self.copy(queue, End(out), End(source), (Box(0, len(out)),), ())[-1]
+            return self.copy(queue, End(out), End(source), (Rectangle(0, len(out)),), ())[-1]
         with translated:
             return read_buffer(queue, source, out, low, None, False)
 
@@ -418,14 +418,15 @@ class OpenCLDriver:
 
 
 def mixes_up(version: str) -> bool:
-    """Whether several devices of a platform need programs of their own. PoCL 5.0 aborts (pocl_release_dlhandle_cache)
-    when two of them run one kernel at once, one with a global offset and one without; 3.0 and 3.1 do not."""
+    """Return whether several devices of a platform need programs of their own. PoCL 5.0 aborts
+    (pocl_release_dlhandle_cache) when two of them run one kernel at once, one with a global offset and one without; 3.0
+    and 3.1 do not."""
     found = re.search(r"PoCL (\d+)", version, re.IGNORECASE)
     return found is not None and int(found[1]) >= 4
 
 
 def _of_build(error: cl.Error) -> bool:
-    """Whether it was the compiler that failed."""
+    """Return whether it was the compiler that failed."""
     try:
         return bool(error.routine == "clBuildProgram")
     except AttributeError:  # PyOpenCL's own, which have words only

@@ -45,7 +45,7 @@ class CacheWarning(UserWarning):
 
 
 def vendors_are_set() -> bool:
-    """Whether OCL_ICD_VENDORS says which drivers there are."""
+    """Return whether OCL_ICD_VENDORS says which drivers there are."""
     return "OCL_ICD_VENDORS" in os.environ
 
 
@@ -74,9 +74,9 @@ def prepare() -> None:
 
 
 def only_processors() -> bool:
-    """Whether nothing but processors and simulators can be shown here, from what lies in folders: the loader is that of
-    PyOpenCL's wheel, which reads the system's ICD files and those beside it, there is none but PyPI's PoCL's and
-    Oclgrind's, and no variable says otherwise. Intel's wheel shows the processor."""
+    """Return whether nothing but processors and simulators can be shown here, from what lies in folders: the loader is
+    that of PyOpenCL's wheel, which reads the system's ICD files and those beside it, there is none but PyPI's PoCL's
+    and Oclgrind's, and no variable says otherwise. Intel's wheel shows the processor."""
     if any(name in os.environ for name in _CHANGING):
         return False
     spec = importlib.util.find_spec("pyopencl")  # imports nothing
@@ -160,7 +160,7 @@ def nvidia_library() -> str:
 
 
 def pip_pocl() -> str:
-    """What the version string of PyPI's PoCL contains (``PoCL 3.0``), or "" when it is not installed."""
+    """Return what the version string of PyPI's PoCL contains (``PoCL 3.0``), or "" when it is not installed."""
     from importlib import metadata
 
     with contextlib.suppress(metadata.PackageNotFoundError):

@@ -61,7 +61,7 @@ def rename(address: int, name: str, memory: _Memory) -> bool:
 
 
 class _Memory:
-    """What of this process's memory may be looked at: the text of ``/proc/self/maps``."""
+    """The parts of this process's memory that may be looked at: the text of ``/proc/self/maps``."""
 
     def __init__(self, maps: str) -> None:
         found = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) r(.)", maps, re.MULTILINE)

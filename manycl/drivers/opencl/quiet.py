@@ -1,4 +1,4 @@
-"""What PyOpenCL must not do in several threads at once."""
+"""Guards for what PyOpenCL must not do in several threads at once."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from threading import Lock
 
 from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Bytes, End
-from manycl.drivers.opencl.copies import read_buffer, rectangles, write_buffer
+from manycl.drivers.opencl.copies import read_buffer, within_lines, write_buffer
 from manycl.drivers.opencl.real import cl
 from manycl.drivers.opencl.staging import CHUNK, pin
-from manycl.region import Box
+from manycl.region import Rectangle
 
 ROOM = 4 * CHUNK
 """Bytes of pinned memory between two devices: while one part is written, the next ones are read."""
@@ -45,7 +45,7 @@ class Relay:
         coming: cl.CommandQueue,
         target: End,
         source: End,
-        rows: Sequence[Box],
+        rows: Sequence[Rectangle],
         after: tuple[Sequence[cl.Event], Sequence[cl.Event]],
     ) -> list[cl.Event]:
         """Enqueue the copy of rows of a buffer: reads in the queue ``leaving``, which is flushed, and writes in the
@@ -84,22 +84,22 @@ class Relay:
         return start, [event for event in before if event.command_execution_status > 0]
 
 
-def _parts(rows: Sequence[Box], nbytes: int) -> Iterator[Box]:
+def _parts(rows: Sequence[Rectangle], nbytes: int) -> Iterator[Rectangle]:
     """Yield rows of buffers of ``nbytes`` in parts that are moved by one command each."""
     for given in rows:
-        for part in [given] if given.rows == 1 else rectangles(given, nbytes):
+        for part in [given] if given.rows == 1 else within_lines(given, nbytes):
             if part.rows == 1:
                 for start in range(part.offset, part.end, CHUNK):
-                    yield Box(start, min(CHUNK, part.end - start))
+                    yield Rectangle(start, min(CHUNK, part.end - start))
                 continue
             most = max(1, CHUNK // part.width)
             for line in range(0, part.rows, most):
                 count = min(most, part.rows - line)
-                yield Box(part.offset + line * part.pitch, part.width, part.pitch if count > 1 else 0, count)
+                yield Rectangle(part.offset + line * part.pitch, part.width, part.pitch if count > 1 else 0, count)
 
 
 def _move(
-    queue: cl.CommandQueue, data: Bytes, end: End, part: Box, after: list[cl.Event], *, is_read: bool
+    queue: cl.CommandQueue, data: Bytes, end: End, part: Rectangle, after: list[cl.Event], *, is_read: bool
 ) -> list[cl.Event]:
     """Enqueue a copy between rows of a device's memory and the host's, where they lie one behind another."""
     held, start, width, pitch = end.memory, part.offset - end.low, part.width, part.pitch

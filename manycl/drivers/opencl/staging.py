@@ -21,7 +21,7 @@ import numpy as np
 from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Bytes, DriverError, End
 from manycl.drivers.opencl.real import cl
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.prompt import be_prompt
 
 STAGE_FROM = 32 << 20
@@ -49,8 +49,8 @@ class Staged(cl.UserEvent):  # type: ignore[misc]
 
 
 class Failures:
-    """Those of a context's staged transfers. PoCL 3.0 never ends a command that is enqueued to wait for what has failed
-    already: with the lock held, no transfer fails, so that commands are enqueued before or refused."""
+    """The failures of a context's staged transfers. PoCL 3.0 never ends a command that is enqueued to wait for what has
+    failed already: with the lock held, no transfer fails, so that commands are enqueued before or refused."""
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -71,7 +71,7 @@ class Failures:
 
 
 class StagedPart(NamedTuple):
-    """What a transfer moves: bytes of the host, and from which byte on the buffer has them."""
+    """The bytes that a transfer moves: bytes of the host, and from which byte on the buffer has them."""
 
     buffer: cl.Buffer
     data: Bytes
@@ -79,7 +79,7 @@ class StagedPart(NamedTuple):
     is_upload: bool
 
 
-def staged_part(target: End, source: End, rows: Sequence[Box], holds_up: bool = False) -> StagedPart | None:
+def staged_part(target: End, source: End, rows: Sequence[Rectangle], holds_up: bool = False) -> StagedPart | None:
     """Return what a copy moves, where it is worth staging (else None): from a chunk on where the driver's own path
     ``holds_up`` other devices."""
     is_upload = not isinstance(source.memory, cl.Buffer)
@@ -94,7 +94,7 @@ def staged_part(target: End, source: End, rows: Sequence[Box], holds_up: bool = 
 
 
 class _Transfer(NamedTuple):
-    """What the workers of a transfer share. ``starts``: of the chunks that nobody has taken yet."""
+    """The state that the workers of a transfer share. ``starts``: of the chunks that nobody has taken yet."""
 
     queue: cl.CommandQueue
     enqueueing: Lock
@@ -150,7 +150,7 @@ class Stager:
         event.over.set()
 
     def _transfer(self, part: StagedPart, after: cl.Event | None) -> tuple[float, float]:
-        """When it began and ended."""
+        """Return when it began and ended."""
         if after is not None:
             after.wait()
         with self._working:

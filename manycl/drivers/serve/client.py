@@ -46,7 +46,7 @@ class ServedHandle(ProcessHandle):
 
 
 def open_served(selection: str | Sequence[str] | None = None) -> Opened:
-    """As :func:`manycl.drivers.choice.open_devices`, of the user's service. Raises DeviceError."""
+    """Open devices as :func:`manycl.drivers.choice.open_devices` does, of the user's service. Raises DeviceError."""
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()
     text = ",".join(map(str, items))
@@ -60,7 +60,7 @@ def open_served(selection: str | Sequence[str] | None = None) -> Opened:
 
 
 def status() -> dict[str, Any]:
-    """What the service does. Raises DeviceError where none runs."""
+    """Return what the service does. Raises DeviceError where none runs."""
     found: dict[str, Any] = _asked("status")[0]
     return found
 
@@ -72,7 +72,7 @@ def stop() -> int:
 
 
 def _asked(question: str, *given: Any, with_connection: bool = False) -> tuple[Any, socket.socket | None]:
-    """What the service answers, and a connection that comes with it. Raises DeviceError."""
+    """Return what the service answers, and a connection that comes with it. Raises DeviceError."""
     channel = Channel(connected())
     try:
         channel.call(question, 0, m.VERSION, *given)

@@ -1,4 +1,4 @@
-"""Where ``manycl serve`` is found: a socket in the user's runtime folder, which no other user can reach."""
+"""The place where ``manycl serve`` is found: a socket in the user's runtime folder, which no other user can reach."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ START = "start it: manycl serve"
 
 
 class ServicePlace:
-    """Of the one service of a user, as long as it runs. ``listener``: the socket. Raises DeviceError where one runs
-    already; what one that was killed has left is taken over."""
+    """The place of the one service of a user, as long as it runs. ``listener``: the socket. Raises DeviceError where
+    one runs already; what one that was killed has left is taken over."""
 
     def __init__(self) -> None:
         folder = runtime_folder()
@@ -39,7 +39,7 @@ class ServicePlace:
             raise DeviceError(f"{self.path} cannot be listened at: {error}") from None
 
     def leave(self) -> None:
-        """Nothing of it stays."""
+        """Remove all of it."""
         self.listener.close()
         for path in (self.path, self._lock_path):
             with suppress(OSError):
@@ -63,7 +63,7 @@ def connected() -> socket.socket:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether it is this user who is at the other end."""
+    """Return whether it is this user who is at the other end."""
     _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return bool(user == os.geteuid())
 

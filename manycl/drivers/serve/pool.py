@@ -35,11 +35,11 @@ class ServedProcess:
         self.clients = 0
 
     def wait(self) -> None:
-        """It is there for the next one who asks."""
+        """Note that it is there for the next one who asks."""
         self.state, self.since = "idle", time.monotonic()
 
     def take(self) -> socket.socket:
-        """It gets a client, for which this is the connection. Raises OSError if it has gone."""
+        """Give it a client, for which this is the connection. Raises OSError if it has gone."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -52,7 +52,7 @@ class ServedProcess:
         return ours
 
     def close(self) -> None:
-        """It ends by itself, at once if it has no client."""
+        """Have it end by itself, at once if it has no client."""
         self.channel.close()
 
 
@@ -74,7 +74,7 @@ class ProcessPool:
         return min(idle, key=lambda one: (device not in one.devices, len(one.devices)), default=None)
 
     def start(self, wanted: int) -> list[ServedProcess]:
-        """As many as are missing where so many are waited for."""
+        """Start as many processes as are missing where so many are waited for."""
         blank = [member for member in self.of("idle") if not member.devices]
         missing = wanted + SPARE - len(blank) - len(self.of("starting"))
         found: list[ServedProcess] = []
@@ -96,9 +96,9 @@ class ProcessPool:
         return warm[: max(len(warm) - KEPT, 0)]
 
     def surplus(self) -> list[ServedProcess]:
-        """Those that wait and without which as many different devices can be had at the same time, each from a process
-        that has it open, and blank ones but for the spare: who has waited longest, first. (:meth:`for_device` prefers
-        the first of several, so what clients that come one after another do not need is never asked.)"""
+        """Return those that wait and without which as many different devices can be had at the same time, each from a
+        process that has it open, and blank ones but for the spare: who has waited longest, first. (:meth:`for_device`
+        prefers the first of several, so what clients that come one after another do not need is never asked.)"""
         found: list[ServedProcess] = []
         blank, taken = 0, dict[str, ServedProcess]()
         for member in sorted(self.of("idle"), key=lambda one: one.since, reverse=True):
@@ -108,12 +108,12 @@ class ProcessPool:
         return found[::-1]
 
     def outstayed(self) -> list[ServedProcess]:
-        """Of the surplus: those that have waited for long enough."""
+        """Return those of the surplus that have waited for long enough."""
         last = time.monotonic() - LINGER
         return [member for member in self.surplus() if member.since <= last]
 
     def is_settled(self) -> bool:
-        """Nobody is a client, and nothing will change before somebody comes."""
+        """Return whether nobody is a client, and nothing will change before somebody comes."""
         return not self._ending and not self.surplus() and len(self.of("idle")) == len(self.members)
 
     def patience(self) -> float | None:
@@ -135,7 +135,7 @@ class ProcessPool:
         self.reap()
 
     def close(self) -> None:
-        """All end by themselves; those that have clients, with these."""
+        """Have all end by themselves; those that have clients, with these."""
         idle = [member for member in self.members if member.state != "busy"]
         for member in self.members:
             member.close()
@@ -148,7 +148,8 @@ class ProcessPool:
 
 
 def _stands_for_one(member: ServedProcess, taken: dict[str, ServedProcess], seen: set[str]) -> bool:
-    """Whether there is a device for this one, others changing theirs if need be (an augmenting path of a matching)."""
+    """Return whether there is a device for this one, others changing theirs if need be (an augmenting path of a
+    matching)."""
     for device in member.devices:
         if device not in seen:
             seen.add(device)

@@ -30,7 +30,8 @@ class _Waiting(NamedTuple):
 
 
 class Server:
-    """Until it is asked to stop. Use as a context manager. Raises DeviceError where one runs already."""
+    """The service, which runs until it is asked to stop. Use as a context manager. Raises DeviceError where one runs
+    already."""
 
     def __init__(self) -> None:
         self._place = ServicePlace()

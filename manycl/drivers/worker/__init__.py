@@ -1,1 +1,3 @@
-"""Worker devices: each opened by a process of its own, which may die without taking this one with it."""
+"""Worker devices: each opened by a process of its own, which may die without taking this one with it.
+
+May import, of drivers: its modules."""

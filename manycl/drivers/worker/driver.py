@@ -28,7 +28,7 @@ from manycl.drivers.worker.messages import Channel
 from manycl.drivers.worker.rows import copy_rows
 from manycl.errors import anew
 from manycl.machine import HOST, Device
-from manycl.region import Box
+from manycl.region import Rectangle
 
 
 class WorkerDriver:
@@ -147,7 +147,12 @@ class WorkerDriver:
         return self._link.give(event, "launch", _waits(after), *what)
 
     def copy(
-        self, queue: WorkerQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[WorkerEvent]
+        self,
+        queue: WorkerQueue,
+        target: End,
+        source: End,
+        rectangles: Sequence[Rectangle],
+        after: Sequence[WorkerEvent],
     ) -> Sequence[WorkerEvent]:
         self._link.check()
         number, waits = queue.given + 1, _waits(after)
@@ -158,11 +163,11 @@ class WorkerDriver:
         else:
             offset = self._shared.place(host.memory)
             if offset is None:
-                return [self._copy_staged(queue, target, source, boxes, waits)]
+                return [self._copy_staged(queue, target, source, rectangles, waits)]
             event = WorkerEvent(queue, number, host.memory, None)
             of_host = None, offset, host.memory.nbytes
             there = (of_host, _place(source)) if host is target else (_place(target), of_host)
-        return [self._link.give(event, "copy", waits, *there, [box[:4] for box in boxes])]
+        return [self._link.give(event, "copy", waits, *there, [rect[:4] for rect in rectangles])]
 
     def read(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
         event = self.download(queue, out, source, low)
@@ -172,36 +177,36 @@ class WorkerDriver:
 
     def download(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
         self._link.check()
-        return self._copy_staged(queue, End(out), End(source, -low), (Box(0, len(out)),), ())
+        return self._copy_staged(queue, End(out), End(source, -low), (Rectangle(0, len(out)),), ())
 
     def write(self, queue: WorkerQueue, target: WorkerMemory, data: Bytes, low: int) -> WorkerEvent:
         end = low + len(data)
         stage = self._stage(end)
         stage[low:end] = data
-        return self.copy(queue, End(target), End(stage), (Box(low, len(data)),), ())[0]
+        return self.copy(queue, End(target), End(stage), (Rectangle(low, len(data)),), ())[0]
 
     def _copy_staged(
-        self, queue: WorkerQueue, target: End, source: End, boxes: Sequence[Box], waits: m.Waits
+        self, queue: WorkerQueue, target: End, source: End, rectangles: Sequence[Rectangle], waits: m.Waits
     ) -> WorkerEvent:
         """By shared memory: what goes to the device is put there now, what comes from there is fetched at the end."""
         is_upload = isinstance(target.memory, WorkerMemory)
         device, host = (target, source) if is_upload else (source, target)
         data: Bytes = host.memory
         low, number = device.low, _place(device)[0]
-        end = max((box.offset + (box.rows - 1) * box.pitch + box.width for box in boxes), default=low + 1)
+        end = max((rect.offset + (rect.rows - 1) * rect.pitch + rect.width for rect in rectangles), default=low + 1)
         # from the device's first byte on: memory that nobody writes to takes no room
         stage, finish = self._stage(end - low), None
         if is_upload:
             self._wait_for_writers(data)
-            copy_rows(stage, data, boxes, -low, 0)
+            copy_rows(stage, data, rectangles, -low, 0)
         else:
 
             def finish() -> None:
-                copy_rows(data, stage, boxes, 0, -low)
+                copy_rows(data, stage, rectangles, 0, -low)
 
         event = WorkerEvent(queue, queue.given + 1, (stage, data), finish)
         there = (number, 0), (None, self._shared.place(stage), stage.nbytes)
-        moved = [box._replace(offset=box.offset - low)[:4] for box in boxes]
+        moved = [rect._replace(offset=rect.offset - low)[:4] for rect in rectangles]
         to, of = there if is_upload else there[::-1]
         if not is_upload:
             self._written = [(other, by) for other, by in self._written if not by.is_over]
@@ -215,8 +220,8 @@ class WorkerDriver:
             raise DriverError(str(error)) from None
 
     def _wait_for_writers(self, data: Bytes) -> None:
-        """What is read here at once must be there: downloads to the same memory, which nobody but their user shares,
-        are waited for. It is the only command that waits: what the engine moves is shared memory."""
+        """Wait for downloads to memory that is read here at once, which nobody but their user shares. It is the only
+        command that waits: what the engine moves is shared memory."""
         first = data.__array_interface__["data"][0]
         for other, event in self._written:
             begin = other.__array_interface__["data"][0]
@@ -277,7 +282,7 @@ class WorkerDriver:
 
 
 def _with_words(ending: Ending, told: int) -> Ending:
-    """How a process has ended, with what it said of a fault, if it did."""
+    """Return how a process has ended, with what it said of a fault, if it did."""
     with open(told, "rb", buffering=0) as pipe:
         words = (pipe.read(1 << 16) or b"").decode(errors="replace").strip().removeprefix("manycl: ")
     return Ending(f"{ending.words}: {words}", ending.has_crashed) if words else ending
@@ -297,7 +302,7 @@ def _absolute(options: Sequence[str]) -> list[str]:
 
 
 def _waits(after: Sequence[WorkerEvent] | None) -> m.Waits:
-    """What is over is still named: it may have failed."""
+    """Return the numbers of events; what is over is still named: it may have failed."""
     return [(event.queue.number, event.number) for event in after] if after else ()
 
 

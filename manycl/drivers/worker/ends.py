@@ -28,9 +28,9 @@ _FAILURES = 256  # commands that are remembered to have failed
 
 
 class Ends:
-    """Of queue ``number``, whose driver calls it ``queue``. ``news``: that something was told of one of the client's
-    queues; ``words``: where it is kept how far this one is. Nobody is told of a command before those that it waits for:
-    what is left to do for these, the client has done then."""
+    """The ends of queue ``number``, whose driver calls it ``queue``. ``news``: that something was told of one of the
+    client's queues; ``words``: where it is kept how far this one is. Nobody is told of a command before those that it
+    waits for: what is left to do for these, the client has done then."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Ends:
         self._given.put(_GivenCommand(number, words))
 
     def event(self, number: int) -> Event | None:
-        """What tells of a command; None if it is complete. Raises DriverError if it has failed."""
+        """Return what tells of a command; None if it is complete. Raises DriverError if it has failed."""
         found = self._under_way.get(number)
         if found is None and number in self._failed:  # (it fails before it ends)
             raise DriverError(f"what it waits for has failed: {self._failed[number]}")
@@ -87,11 +87,11 @@ class Ends:
                 self._driver.flush(self.queue)
 
     def is_settled(self) -> bool:
-        """Whether all that was given has ended."""
+        """Return whether all that was given has ended."""
         return self._told == self._last
 
     def close(self) -> None:
-        """Nothing more is given, of a queue that is settled."""
+        """End the thread of a queue that is settled, and to which nothing more is given."""
         self.flush()
         if self._counting is not None:
             self._counting.mirror(self.queue, None)
@@ -113,7 +113,7 @@ class Ends:
                 return
 
     def _tell(self, waiting: deque[_GivenCommand]) -> None:
-        """Of the first, when it has ended, and of those behind it that have as well."""
+        """Tell the end of the first, when it has ended, and of those behind it that have as well."""
         failed: list[tuple[int, str]] = []
         times: list[tuple[float, float] | None] = []
         number = 0
@@ -156,5 +156,5 @@ class Ends:
 
 
 def _are_told(given: _GivenCommand) -> bool:
-    """Whether all is told that a command waits for."""
+    """Return whether all is told that a command waits for."""
     return all(queue.told >= number for queue, number in given.waits)

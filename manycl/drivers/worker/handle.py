@@ -78,7 +78,8 @@ def started(function: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 def how_it_ended(process: subprocess.Popen[bytes], is_expected: bool) -> Ending:
-    """Of a process that is not heard any more; it is over then. ``is_expected``: it will end by itself."""
+    """Return the end of a process that is not heard any more; it is over then. ``is_expected``: it will end by
+    itself."""
     if not is_expected:
         process.kill()  # of one that has begun to end, this does not change how
     code = process.wait()

@@ -23,7 +23,7 @@ _GOODBYE = 1.0  # seconds that a process has to answer it
 
 
 class Ending(NamedTuple):
-    """How a process has ended, in ``words``. ``has_crashed``: by itself, or nobody knows."""
+    """The end of a process, in ``words``. ``has_crashed``: by itself, or nobody knows."""
 
     words: str
     has_crashed: bool
@@ -91,7 +91,7 @@ class WorkerLink:
         return event
 
     def hold(self, *message: Any) -> None:
-        """To be sent with the next flush."""
+        """Hold a message back, to be sent with the next flush."""
         with self._holding:
             self._held += m.encode(*message)
             if len(self._held) > _HELD:
@@ -111,13 +111,13 @@ class WorkerLink:
                 self._channel.end()
 
     def wait(self, event: WorkerEvent) -> None:
-        """Until a command is over."""
+        """Wait until a command is over."""
         with self._news:
             while not event.is_over:
                 self._news.wait()
 
     def settle(self) -> None:
-        """Until all are that were given."""
+        """Wait until all that were given are over."""
         self.flush()
         for queue in list(self._queues.values()):
             while queue.pending:
@@ -177,8 +177,8 @@ class WorkerLink:
         failed: Sequence[tuple[int, str]],
         times: Sequence[tuple[float, float] | None],
     ) -> None:
-        """All commands of a queue up to a number are complete. ``failed``: numbers and words. ``times``: when those ran
-        that this is the first to tell of, by the device's clock, in order (None: nobody knows)."""
+        """Note that all commands of a queue up to a number are complete. ``failed``: numbers and words. ``times``: when
+        those ran that this is the first to tell of, by the device's clock, in order (None: nobody knows)."""
         words, spans = dict(failed), iter(times)
         while queue.pending and queue.pending[0].number <= number:
             event, span = queue.pending[0], next(spans, None)
@@ -187,7 +187,8 @@ class WorkerLink:
             queue.pending.popleft()
 
     def _fault_of(self, event: WorkerEvent, known: Mapping[int, int | None]) -> DeviceLost | None:
-        """What became of a command. ``known``: by queue, up to which command all are complete, if that is known."""
+        """Return what became of a command. ``known``: by queue, up to which command all are complete, if that is
+        known."""
         assert self._lost is not None
         complete = known[event.queue.number]
         if complete is None or (event.number <= complete and event.finish is not None):
@@ -220,7 +221,7 @@ _numbers = itertools.count(1)
 
 
 class _NumberedThing:
-    """It has a number, and is dropped there when it is dropped here."""
+    """A thing with a number, which is dropped there when it is dropped here."""
 
     __slots__ = ("__weakref__", "number")
     kind = ""
@@ -260,7 +261,7 @@ class WorkerKernel(_NumberedThing):
         self.held: dict[int, WorkerMemory] = {}
 
     def set(self, index: int, value: Any) -> None:
-        """As DeviceKernel.set."""
+        """Set an argument, as DeviceKernel.set."""
         if type(value) is WorkerMemory:
             self.unsent[index] = value.number
             self.held[index] = value
@@ -305,7 +306,7 @@ class WorkerEvent:
         self.span: tuple[float, float] | None = None
 
     def end(self, fault: DriverError | None, span: tuple[float, float] | None) -> None:
-        """It is over, as the worker process says."""
+        """Note that it is over, as the worker process says."""
         if fault is None and self.finish is not None:
             self.finish()
         self.fault, self.span = fault, span

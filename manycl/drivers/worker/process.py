@@ -30,7 +30,7 @@ from manycl.drivers.worker.messages import Channel
 from manycl.errors import ManyclError, anew
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.kept import Kept
 from manycl.utilities.prompt import be_prompt
 
@@ -70,7 +70,7 @@ class Warm:
         return replace(opened[0], device=replace(device, name=name, memory=memory)).open()
 
     def give_back(self, key: str, driver: Driver) -> None:
-        """Nobody uses it any more."""
+        """Take a driver back that nobody uses any more."""
         driver.finish()
         self._drivers[key] = driver
 
@@ -88,7 +88,7 @@ class Warm:
         return waiting.pop() if waiting else driver.queue(timed)
 
     def put_away(self, driver: Driver, timed: bool, queue: Queue) -> None:
-        """Nothing is under way in it any more."""
+        """Keep a queue in which nothing is under way any more."""
         self._queues.setdefault((id(driver), timed), []).append(queue)
 
 
@@ -104,8 +104,8 @@ class _HostedKernel:
 
 
 class Hosted:
-    """All that one client has here; it calls the public functions but ``serve`` and ``close``. ``warm``: what is kept
-    for the next one."""
+    """The client's things here, all of them; it calls the public functions but ``serve`` and ``close``. ``warm``: what
+    is kept for the next one."""
 
     QUESTIONS = frozenset({"open", "memory", "program", "kernel", "queue", "clock"})
     """What is answered with the value that its function returns, or with its error."""
@@ -134,7 +134,7 @@ class Hosted:
         return self._driver
 
     def serve(self) -> bool:
-        """Until the client has said goodbye, or is gone: whether nothing of it is under way."""
+        """Serve until the client has said goodbye, or is gone; return whether nothing of it is under way."""
         try:
             while True:
                 for name, *given in self._channel.receive():
@@ -154,7 +154,7 @@ class Hosted:
             return self._is_settled()
 
     def close(self) -> None:
-        """Nothing of the client stays here but the connection, whose end tells it so."""
+        """Drop all of the client but the connection, whose end tells it so."""
         self._builders.shutdown()
         for queue in self._queues.values():
             queue.close()
@@ -220,13 +220,13 @@ class Hosted:
             self._memory[number] = error  # for who uses it
 
     def free(self, number: int) -> None:
-        """Nothing that is under way uses the memory."""
+        """Free memory that nothing under way uses."""
         memory = self._memory.pop(number, None)
         if memory is not None and not isinstance(memory, DriverError):
             self._device.free(memory)
 
     def drop(self, kind: str, number: int) -> None:
-        """Nobody has a thing any more; what is under way may still use it."""
+        """Forget a thing that nobody has any more; what is under way may still use it."""
         tables: dict[str, dict[int, Any]] = {"memory": self._memory, "program": self._programs, "kernel": self._kernels}
         tables[kind].pop(number, None)
 
@@ -273,10 +273,10 @@ class Hosted:
         ]
 
     def copy(
-        self, queue: Queue, after: m.Waits, target: m.Place, source: m.Place, boxes: Sequence[Sequence[int]]
+        self, queue: Queue, after: m.Waits, target: m.Place, source: m.Place, rectangles: Sequence[Sequence[int]]
     ) -> Sequence[Event]:
         ends = self._end(target), self._end(source)
-        return self._device.copy(queue, *ends, [Box(*box) for box in boxes], self._after(after))
+        return self._device.copy(queue, *ends, [Rectangle(*rect) for rect in rectangles], self._after(after))
 
     def fill(
         self, queue: Queue, after: m.Waits, number: int, pattern: str, offset: int, nbytes: int
@@ -286,7 +286,7 @@ class Hosted:
         return [self._device.fill(queue, *what, self._after(after))]
 
     def _set(self, kernel: _HostedKernel, sets: Sequence[tuple[int, Any]]) -> None:
-        """All of them; then raise DriverError if one could not be set, now or before."""
+        """Set all of them; then raise DriverError if one could not be set, now or before."""
         for index, value in sets:
             try:
                 kernel.kernel.set(index, self._value(value))
@@ -328,8 +328,8 @@ def _words(error: Exception) -> str:
 
 
 def serve_clients(descriptor: int) -> None:
-    """Of a process of the service, which has a connection to that: one client after another, until one has left the
-    device at work, or the service has ended. It tells by ``idle(devices)`` that it has no client, and what it has
+    """Run a process of the service, which has a connection to that: serve one client after another, until one has left
+    the device at work, or the service has ended. It tells by ``idle(devices)`` that it has no client, and what it has
     open; ``take()`` comes with the connection to a client."""
     _prepare()
     control, warm, frozen = Channel(socket.socket(fileno=descriptor)), Warm(), 0
@@ -379,7 +379,7 @@ def _machine(reply: int, selection: str) -> tuple[Any, ...]:
 
 
 def _be_quiet() -> None:
-    """What kernels print goes to the client that there is."""
+    """Send what kernels print to the client that there is."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):
         os.dup2(nowhere, number)
@@ -393,7 +393,7 @@ def _prepare() -> None:
 
 
 def main(descriptor: int) -> None:
-    """Of the process that has a connection to who asks."""
+    """Run the process that has a connection to who asks."""
     _prepare()
     Hosted(Channel(socket.socket(fileno=descriptor)), Warm()).serve()
     os._exit(0)  # whatever is under way: nobody waits for it

@@ -1,4 +1,4 @@
-"""How far the queues of a worker process are, in memory that outlives it: what it had completed, and what it may have
+"""Progress of the queues of a worker process, in memory that outlives it: what it had completed, and what it may have
 begun, is known however it ends.
 
 Of each queue there are 64-bit words. The first two are the driver's (:class:`manycl.drivers.driver.Countable`): the
@@ -36,7 +36,7 @@ def spoil(words: Any) -> None:
 
 
 def complete(words: Any, ended: int) -> int | None:
-    """When the process is gone, which had told of the ends of commands up to ``ended``: up to which one all are
+    """Return when the process is gone, which had told of the ends of commands up to ``ended``: up to which one all are
     complete. The next one may have begun, and none behind it. None where that is not known."""
     noted, completed = int(words[_NOTED]), int(words[_COMPLETED])
 

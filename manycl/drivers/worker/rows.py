@@ -8,19 +8,19 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from manycl.drivers.driver import Bytes
-from manycl.region import Box
+from manycl.region import Rectangle
 
 
-def copy_rows(target: Bytes, source: Bytes, boxes: Sequence[Box], to: int, of: int) -> None:
-    """Copy boxes of a buffer whose byte b is byte ``b + to`` of one array, and ``b + of`` of the other one."""
-    for box in boxes:
-        np.copyto(rows_of(target, box, to), rows_of(source, box, of))
+def copy_rows(target: Bytes, source: Bytes, rectangles: Sequence[Rectangle], to: int, of: int) -> None:
+    """Copy rectangles of a buffer whose byte b is byte ``b + to`` of one array, and ``b + of`` of the other one."""
+    for rect in rectangles:
+        np.copyto(rows_of(target, rect, to), rows_of(source, rect, of))
 
 
-def rows_of(data: Bytes, box: Box, shift: int) -> Bytes:
-    """Return the rows of a box of a buffer whose byte b is byte ``b + shift`` of ``data``: a view; of one row, all of
-    it."""
-    start = box.offset + shift
-    if box.rows == 1:
-        return data[start : start + box.width]
-    return as_strided(data[start:], (box.rows, box.width), (box.pitch, 1))
+def rows_of(data: Bytes, rect: Rectangle, shift: int) -> Bytes:
+    """Return the rows of a rectangle of a buffer whose byte b is byte ``b + shift`` of ``data``: a view; of one row,
+    all of it."""
+    start = rect.offset + shift
+    if rect.rows == 1:
+        return data[start : start + rect.width]
+    return as_strided(data[start:], (rect.rows, rect.width), (rect.pitch, 1))

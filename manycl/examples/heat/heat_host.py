@@ -10,7 +10,7 @@ MOST = 1000
 
 
 def settled(plates: dict[str, np.ndarray]) -> bool:
-    """Whether no point has changed much in the last step."""
+    """Return whether no point has changed much in the last step."""
     return float(np.abs(plates["plate"] - plates["next"]).max()) < ENOUGH
 
 

@@ -1,1 +1,3 @@
-"""Versions of kernels: other kernels, sequences of kernels, functions of Python."""
+"""Versions of kernels: other kernels, sequences of kernels, functions of Python.
+
+May import, of graph: its modules."""

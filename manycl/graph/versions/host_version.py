@@ -36,7 +36,8 @@ calling = _Calling()
 
 
 class ArrayForm(NamedTuple):
-    """What a buffer argument is to the function: an array of a shape and type, from byte ``offset`` of the buffer."""
+    """The form of a buffer argument for the function: an array of a shape and type, from byte ``offset`` of the
+    buffer."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -89,7 +90,7 @@ class HostProgram(ProgramFacts):
             calling.now = before
 
     def _words(self, error: BaseException) -> str:
-        """With the line of the function in which it came up, or of what it called."""
+        """Return an error's words with the line of the function in which it came up, or of what it called."""
         (name,) = self.kernels
         frames = traceback.extract_tb(error.__traceback__)[1:]
         own = [f for f in frames if f.filename == self.path]
@@ -127,7 +128,7 @@ def host_program(
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """What traces call it."""
+    """Return the name that traces have for it."""
     return getattr(function, "__name__", "") or type(function).__name__
 
 
@@ -137,7 +138,7 @@ def analysed(program: ProgramFacts, kernel: KernelFacts) -> tuple[ProgramFacts, 
 
 
 def _text(function: Callable[..., Any], kernel: KernelFacts) -> str:
-    """What tells functions apart that take different time, in this process and others."""
+    """Return what tells functions apart that take different time, in this process and others."""
     plain = inspect.unwrap(function)
     try:
         body = inspect.getsource(plain)

@@ -38,7 +38,7 @@ def temporary_key(number: int) -> BufferKey:
 
 
 def is_sequence(version: Version) -> bool:
-    """Whether a version is several kernels."""
+    """Return whether a version is several kernels."""
     return isinstance(version.program, SequenceProgram)
 
 
@@ -70,7 +70,7 @@ def sequence_program(
 
 
 def structure(args: Sequence[Argument], steps: Sequence[Launch], sizes: Mapping[BufferKey, int]) -> Hashable:
-    """What sequences have in common that are the same program."""
+    """Return what sequences have in common that are the same program."""
     keys = _numbered(args, sizes)
     return tuple(sizes.values()), tuple(
         (

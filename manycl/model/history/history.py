@@ -59,11 +59,11 @@ class Imbalances:
         return max([0.0, *(min(took[a] / took[b] - 1.0 for took in runs) for a, b in pairs)])
 
 
-KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
-SHAPES = 512  # launches per kernel and device, likewise
-_FITTED = 128  # the most launches that models are fitted to, evenly from small to large
-_STALE = 16  # models are fitted anew when one launch in this many has changed
-_DISBELIEVED = 2.0  # a single measurement this many times above all other predictions is suspicious
+KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten; our own choice
+SHAPES = 512  # launches per kernel and device, likewise; our own choice
+_FITTED = 128  # the most launches that models are fitted to, evenly from small to large; our own choice
+_STALE = 16  # models are fitted anew when one launch in this many has changed; our own choice
+_DISBELIEVED = 2.0  # a single measurement this many times above all other predictions is suspicious; our own choice
 
 
 class KernelKey(NamedTuple):

@@ -25,10 +25,11 @@ from manycl.model.prior import MEASURED
 
 SOURCE = "measured by manycl"
 OBSERVED = "observed in transfers of real runs"
-_HALF = 1.25  # both directions together must be this many times as fast as the faster one to be full duplex
+_HALF = 1.25
+"""Both directions together must be this many times as fast as the faster one to be full duplex; our own choice."""
 ONE_WAY = "NVIDIA"
 """The platform whose driver carries one direction at a time (measured on an H200: both take their sum)."""
-_NO_LIMIT = 0.95  # of the links' sum; less together shows a limit of the host's memory
+_NO_LIMIT = 0.95  # of the links' sum; less together shows a limit of the host's memory; our own choice
 
 Measurements = Mapping[str, Mapping[str, float]]
 

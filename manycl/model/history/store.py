@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 VERSION = 1  # version of the tables below
 NAME = "models.sqlite"
-_WAIT = 10.0  # seconds that a process waits for others to finish writing
+_WAIT = 10.0  # seconds that a process waits for others to finish writing; our own choice
 _TABLES = """
 CREATE TABLE kernel (
     id INTEGER PRIMARY KEY, text TEXT NOT NULL, name TEXT NOT NULL, local TEXT NOT NULL, UNIQUE (text, name, local));

@@ -1,1 +1,3 @@
-"""Adaptation: the learning of ``adaptive`` from measured times while a graph repeats."""
+"""Adaptation: the learning of ``adaptive`` from measured times while a graph repeats.
+
+May import, of plan: its modules."""

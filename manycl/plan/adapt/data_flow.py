@@ -1,8 +1,8 @@
 """Data flow between families of kernels in every repetition of a graph, and how long devices wait for it.
 
-A device waits before a family's kernels for what they read and other families have written. Of slices, it waits for its
-own range's part of the bytes in other memories. Of other buffers, it waits for all bytes there that its range reads:
-for many kernels this is the whole buffer, for a triangular one it depends on where the range begins or ends
+A device waits before a family's kernels for what they read and other families have written. Of linear regions, it waits
+for its own range's part of the bytes in other memories. Of other buffers, it waits for all bytes there that its range
+reads: for many kernels this is the whole buffer, for a triangular one it depends on where the range begins or ends
 (``ReadShape``). So waiting depends on where both families are cut, and is nothing where all is in one memory. Host
 functions, and kernels that are not divided, are taken to be in the host's memory; their inputs are waited for there.
 """
@@ -60,14 +60,14 @@ WHOLE = ReadShape((1.0,) * (ADAPT.samples + 1), (1.0,) * (ADAPT.samples + 1))
 
 
 class DataFlow(NamedTuple):
-    """``nbytes`` of a buffer that a family (index, or OUTSIDE) has written and another one reads, in slices or
+    """``nbytes`` of a buffer that a family (index, or OUTSIDE) has written and another one reads, in linear regions or
     otherwise (``shape``). ``version``: the buffer, and the node that wrote it last."""
 
     version: tuple[int, int]
     writer: int
     reader: int
     nbytes: int
-    sliced: bool
+    linear: bool
     shape: ReadShape = WHOLE
 
 
@@ -92,7 +92,7 @@ class DataFlows:
                 self._kept[flow.writer].append(flow)
             else:
                 self._read[flow.reader].append(flow)
-                if not flow.sliced:
+                if not flow.linear:
                     self._wholly.setdefault(flow.version, []).append(flow.reader)
                 if flow.writer != OUTSIDE:
                     self.readers[flow.writer].add(flow.reader)
@@ -119,7 +119,7 @@ class DataFlows:
         divided so; latencies are part of the handovers that dividing them costs."""
         seconds = 0.0
         for flow in self._within[family]:
-            if flow.sliced:  # bytes that neighbours share
+            if flow.linear:  # bytes that neighbours share
                 several = (self._rate(a, b) * flow.nbytes for a in own for b in own if a != b)
                 seconds += max(several, default=0.0)
             else:
@@ -143,7 +143,7 @@ class DataFlows:
             each += self._rate(memory, HOST) * flow.nbytes / groups
         for flow in self._read[family]:
             source = parts.get(flow.writer, {}) if flow.writer != OUTSIDE else {HOST: 1.0}
-            if flow.sliced:
+            if flow.linear:
                 rate = sum(part * self._rate(other, memory) for other, part in source.items())
                 each += rate * flow.nbytes / groups
             elif not self._there(flow, memory, parts):
@@ -213,16 +213,16 @@ def _found(problem: Problem, several: Sequence[Family]) -> Iterator[DataFlow]:
                 continue  # it stays where it was moved once
             before = last[key]
             writer = family.get(before, OUTSIDE)
-            if writer != OUTSIDE and key not in splits[before].slices:
+            if writer != OUTSIDE and key not in splits[before].regions:
                 continue  # it is merged on one of the devices
-            sliced = reader != OUTSIDE and key in splits[n].slices
+            linear = reader != OUTSIDE and key in splits[n].regions
             nbytes = problem.graph.buffers[key].nbytes
-            if sliced:
-                part = splits[n].slices[key]
+            if linear:
+                part = splits[n].regions[key]
                 nbytes = min(nbytes, part.stride * splits[n].groups)
                 if writer == reader:  # only bytes that neighbours share are elsewhere
                     nbytes = max(part.width - part.stride, 0)
             if nbytes and (writer, reader) != (OUTSIDE, OUTSIDE):
-                shape = WHOLE if sliced or reader == OUTSIDE else _shape(problem, n, key)
-                yield DataFlow((key, before), writer, reader, nbytes, sliced, shape)
+                shape = WHOLE if linear or reader == OUTSIDE else _shape(problem, n, key)
+                yield DataFlow((key, before), writer, reader, nbytes, linear, shape)
         last |= dict.fromkeys(task.writes, n)

@@ -22,11 +22,10 @@ class DivisionHistory:
     ``devices``: indices of those that may run it (empty: it is not divided). ``granularity``: how its groups are shared
     out. ``waits``: for each device, the seconds that it waits for data beside its kernels, if it has any groups and for
     each of the leader's (``plan/adapt/data_flow.py``). ``overhead``: seconds that dividing costs once. ``moving``: the
-    seconds to move all slices to each device. ``believed``: by device, the ratio of measured to predicted waits, by
-    which predictions are multiplied. ``whole``: the one of ``devices`` that has all groups, since dividing does not pay
-    (None: it does); ``compared``: the devices measured like that. ``guessed``: data decide how often its loops run.
-    ``trial``: it is divided to measure how long that takes.
-    """
+    seconds to move all linear regions to each device. ``believed``: by device, the ratio of measured to predicted
+    waits, by which predictions are multiplied. ``whole``: the one of ``devices`` that has all groups, since dividing
+    does not pay (None: it does); ``compared``: the devices measured like that. ``guessed``: data decide how often its
+    loops run. ``trial``: it is divided to measure how long that takes."""
 
     family: Family
     devices: tuple[DeviceIndex, ...]

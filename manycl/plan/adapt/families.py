@@ -2,9 +2,9 @@
 
 Libsplit adapts one kernel at a time; the stencil and the copy of its Jacobi benchmarks get different splits, and what
 one leaves on a device the other needs on another (Section 7). Here kernels are of one *family* where one of them writes
-slices of a buffer that another reads, in this iteration or the next, and ranges of the one match ranges of the other
-over the whole buffer. A family has one cut, in work-groups of the kernel with the fewest (the *leader*), and each
-member's groups follow from it by the positions of its slices.
+linear regions of a buffer that another reads, in this iteration or the next, and ranges of the one match ranges of the
+other over the whole buffer. A family has one cut, in work-groups of the kernel with the fewest (the *leader*), and each
+member's groups follow from it by the positions of its linear regions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice
+from manycl.plan.split import LinearRegion
 from manycl.plan.tuning import ADAPT
 
 
@@ -79,12 +79,12 @@ def _led(members: list[Member]) -> Family:
 
 
 def _matches(problem: Problem) -> Iterator[tuple[int, int, float, float]]:
-    """Yield pairs (a, b) of nodes of which one writes and one reads slices of a buffer: group g of b lies where group
-    ``scale * g + shift`` of a does."""
+    """Yield pairs (a, b) of nodes of which one writes and one reads linear regions of a buffer: group g of b lies where
+    group ``scale * g + shift`` of a does."""
     touch: dict[BufferKey, list[int]] = {}
     for node, split in sorted(problem.splits.items()):
         if split.merge == "none":
-            for key in split.slices:
+            for key in split.regions:
                 touch.setdefault(key, []).append(node)
     nodes = problem.graph.nodes
     for key, several in touch.items():
@@ -99,7 +99,7 @@ def _matches(problem: Problem) -> Iterator[tuple[int, int, float, float]]:
 
 def _match(problem: Problem, a: int, b: int, key: BufferKey) -> tuple[float, float] | None:
     mine, theirs = problem.splits[a], problem.splits[b]
-    p, q = mine.slices[key], theirs.slices[key]
+    p, q = mine.regions[key], theirs.regions[key]
     if p.stride <= 0 or q.stride <= 0:
         return None
     scale, shift = q.stride / p.stride, (_middle(q) - _middle(p)) / p.stride
@@ -108,6 +108,6 @@ def _match(problem: Problem, a: int, b: int, key: BufferKey) -> tuple[float, flo
     return (scale, shift) if abs(shift) <= slack and abs(end - mine.groups) <= slack else None
 
 
-def _middle(s: Slice) -> float:
+def _middle(s: LinearRegion) -> float:
     """Return where the first group's own bytes begin: a halo lies on both sides of them."""
     return s.offset + 0.5 * ((s.width or s.stride) - s.stride)

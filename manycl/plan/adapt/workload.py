@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from manycl.plan.tuning import ADAPT
 
-_MOST = 300.0  # the largest exponent
+_MOST = 300.0  # the largest exponent of e: products of two such powers are finite doubles
 _NORMAL = NormalDist()
 
 Floats = tuple[float, ...]

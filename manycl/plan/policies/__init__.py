@@ -1,4 +1,6 @@
-"""The scheduling policies that come with manycl, one file each, named as they are."""
+"""The scheduling policies that come with manycl, one file each, named as they are.
+
+May import, of plan: its modules, adapt, policies.classical, policies.papers, search, timeline."""
 
 import threading
 from importlib import import_module

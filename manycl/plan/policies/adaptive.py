@@ -366,8 +366,8 @@ def _merging(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -
 
 
 def _moving(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> tuple[float, ...]:
-    """Return the seconds to move all that a family's members touch in slices to each device."""
-    keys = {key for m in family.members for key in problem.splits[m.node].slices}
+    """Return the seconds to move all that a family's members touch in linear regions to each device."""
+    keys = {key for m in family.members for key in problem.splits[m.node].regions}
     sizes = [problem.graph.buffers[key].nbytes for key in keys]
     memories = (problem.machine.devices[d].memory for d in devices)
     return tuple(sum(problem.estimates.transfer(size, HOST, memory) for size in sizes) for memory in memories)

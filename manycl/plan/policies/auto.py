@@ -9,10 +9,11 @@ A policy whose planning takes longer is only used as long as its planning fits i
 makespan that was predicted so far, or what dividing kernels may gain of it, so that a small graph does not wait for its
 plan. The time of planning is predicted from the graph's size, never measured, so the same problem gets the same plan
 however busy the machine is. How launches may be split is analysed when this graph may gain more, or when the graphs of
-the session that would gain have been predicted to take long enough to be worth it (:mod:`manycl.plan.looks`).
+the session that would gain have been predicted to take long enough to be worth it (:mod:`manycl.plan.analysis_budget`).
 
-Predictions are not exact to a handover, so no plan is taken for less; and kernels are divided only if that gains more
-than the estimates are off (:func:`_gains`).
+Predictions are not exact to a handover, so no plan is taken for less (nor are whole kernels of a graph that runs again
+put on several devices for less than a tenth); and kernels are divided only if that gains more than the estimates are
+off (:func:`_gains`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from typing import NamedTuple
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST, Device, DeviceIndex
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.foreseen import foreseen
-from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import COMPARED, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.policies import load
@@ -173,7 +174,7 @@ class _Answers:
         elif found.is_split:
             if self._divided is None or found.makespan < self._divided.makespan:
                 self._divided = found
-        elif found.makespan + self._problem.handover < self.best.makespan:
+        elif _worth(self._problem, found.makespan, _is_spread(self.best) or not _is_spread(found)) < self.best.makespan:
             self.best = found
         self.asked[candidate.name] = found.makespan
 
@@ -200,16 +201,30 @@ class _Answers:
 
 
 def _simple(problem: Problem, table: Costs) -> Plan:
-    """Return the better of list scheduling over all devices, one device with all its queues, and ``in_order``."""
+    """Return the better of list scheduling over all devices, one device with all its queues, and ``in_order``; a rival
+    may be on several devices without gaining enough to be believed."""
     order = priority_order(problem.graph, bottom_levels(problem, table))
     best, chosen = list_schedule(problem, table, order, table.allowed, problem.queues), "heft"
-    rival = on_one_device(problem, table, order, problem.queues, below=best.makespan)
+    below = best.makespan if problem.rival else _worth(problem, best.makespan)
+    rival = on_one_device(problem, table, order, problem.queues, below=below)
     if rival is not None:
-        best, chosen = rival, "one device"
-    rival = on_one_device(problem, table, range(len(order)), [1] * len(problem.queues), below=best.makespan)
+        best, chosen, below = rival, "one device", rival.makespan
+    rival = on_one_device(problem, table, range(len(order)), [1] * len(problem.queues), below=below)
     if rival is not None:
         best, chosen = rival, "in_order"
     return best.plan(problem, "auto", chosen=chosen)
+
+
+def _worth(problem: Problem, makespan: float, is_alike: bool = False) -> float:
+    """Return the seconds above which another plan is given up for one that takes ``makespan``: predictions are not
+    exact to a handover, nor, of a graph that runs again, to a tenth where the other one is on one device, and this one
+    on several (not ``is_alike``), unless rivals are wanted, or a run has begun."""
+    part = PLANNING.gain if problem.repeated and not (is_alike or problem.rival or problem.fixed) else 0.0
+    return max(makespan + problem.handover, makespan / (1.0 - part))
+
+
+def _is_spread(plan: Plan) -> bool:
+    return len({a.device for a in plan.assignments if a.device != ON_HOST}) > 1
 
 
 def _splits(
@@ -229,10 +244,10 @@ def _splits(
     worth = [n for n in may if min(table.seconds[n]) + bring.get(n, 0.0) > brief]
     if not worth:
         return {}
-    looks, splits = problem.looks if problem.looks is not None else Looks(), problem.splits
+    analysis, splits = problem.analysis if problem.analysis is not None else AnalysisBudget(), problem.splits
     analysed = splits if isinstance(splits, AnalysedSplits) else None
     asked = [n for n in worth if analysed is None or not analysed.is_known(n)]
-    if not looks.afford(
+    if not analysis.afford(
         [nodes[n] for n in asked],
         PLANNING.looking * makespan,
         budget,

@@ -1,1 +1,3 @@
-"""Searches for schedules: list scheduling, local search, REPARA's tree, constraint programming."""
+"""Searches for schedules: list scheduling, local search, REPARA's tree.
+
+May import, of plan: its modules, timeline."""

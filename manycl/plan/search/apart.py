@@ -31,7 +31,7 @@ Brought = dict[tuple[int, int], Table]
 def is_orderless(costs: PartitionCosts) -> bool:
     """Return whether nodes that do not depend on each other find shared parameters at the same costs in some order of
     whole nodes as in any order of partitions, while the host has them: if each device has a memory of its own, or the
-    host's, and no way takes some of them in slices and others as a whole."""
+    host's, and no way takes some of them in linear regions and others as a whole."""
     readers = Counter(p for _, p in costs.writer)
     shared = [readers[p] > 1 for p in range(len(costs.location))]
     own = [bit for bit in costs.bits if bit != HOST_BIT]
@@ -41,13 +41,13 @@ def is_orderless(costs: PartitionCosts) -> bool:
 
 class _Row(NamedTuple):
     """A way to run a node, or what is left of it: the choice and its parts; what it adds (:func:`_sums`); and the
-    shared data that it lacks, as a whole and in slices."""
+    shared data that it lacks, as a whole and in linear regions."""
 
     choice: int
     parts: list[int]
     added: Table
     whole: Brought
-    slices: Brought
+    regions: Brought
 
 
 class Solved(NamedTuple):
@@ -95,13 +95,13 @@ def _rows(tree: Tree, node: int, shared: Set[int]) -> Iterator[_Row]:
             continue
         parts = [part for part in range(len(choice.steps)) if left >> part & 1]
         whole: Brought = {}
-        slices: Brought = {}
+        regions: Brought = {}
         for step in (choice.steps[part] for part in parts):
             for p, seconds, is_whole, joules in step.inputs:
                 if p in shared and known[p] and not known[p] & step.memory:
                     more = np.zeros(len(tree.free) + 2)
                     more[step.device], more[-1] = seconds, joules
-                    of, key = whole if is_whole else slices, (p, step.memory)
+                    of, key = whole if is_whole else regions, (p, step.memory)
                     of[key] = more if is_whole else of.get(key, 0.0) + more
         before = _sums(tree)
         location[:] = [-1 if p in shared else where for p, where in enumerate(known)]
@@ -110,7 +110,7 @@ def _rows(tree: Tree, node: int, shared: Set[int]) -> Iterator[_Row]:
         for back in reversed(backs):
             back()
         location[:] = known
-        yield _Row(c, parts, added, whole, slices)
+        yield _Row(c, parts, added, whole, regions)
 
 
 def _sums(tree: Tree) -> Table:
@@ -136,7 +136,7 @@ class _Ends:
         bit = {key: 1 << i for i, key in enumerate(self._brought)}
         added, least = list[tuple[Table, list[int]]](), list[float]()
         for of in self._rows.values():
-            lacking = [sum([more for key, more in r.slices.items() if key not in bit], r.added) for r in of]
+            lacking = [sum([more for key, more in r.regions.items() if key not in bit], r.added) for r in of]
             added.append((np.array(lacking), [sum(map(bit.__getitem__, r.whole)) for r in of]))
             least.append(float((added[-1][0] @ self._weights).min()))
         sums, bits, levels = self._start[None], np.zeros(1, int), list[Table]()

@@ -38,11 +38,11 @@ class Setting:
     contention: bool
     fixed: frozenset[int]
 
-    def board(self, is_sketch: bool = False) -> Growing:
-        """Return a new partial schedule with the fixed nodes. ``is_sketch``: its :meth:`by_node` is all that is asked
-        for, not what simultaneous transfers then take longer."""
+    def board(self, is_times_only: bool = False) -> Growing:
+        """Return a new partial schedule with the fixed nodes. ``is_times_only``: its :meth:`by_node` is all that is
+        asked for, not what simultaneous transfers then take longer."""
         problem = self.problem
-        if self.contention and not (TimesOnly.holds(problem) and (is_sketch or not problem.contention.anything)):
+        if self.contention and not (TimesOnly.holds(problem) and (is_times_only or not problem.contention.anything)):
             return Timeline(problem, self.table.seconds)
         return TimesOnly(problem, self._handovers if self.contention else self.view, self.contention)
 

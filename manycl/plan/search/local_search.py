@@ -65,11 +65,11 @@ class Search:
     def decode(self, order: list[int], where: Sequence[Wish]) -> SearchState:
         """Return the schedule with nodes placed in this order, on the devices wished for."""
         self.placed += len(order)
-        return SearchState(order, *self.board(order, where, is_sketch=True).by_node())
+        return SearchState(order, *self.board(order, where, is_times_only=True).by_node())
 
-    def board(self, order: Sequence[int], where: Sequence[Wish], is_sketch: bool = False) -> Growing:
-        """Return the same partial schedule, with its transfers unless it ``is_sketch``."""
-        board, places, fixed = self._given.board(is_sketch), self._given.view.places, self._given.fixed
+    def board(self, order: Sequence[int], where: Sequence[Wish], is_times_only: bool = False) -> Growing:
+        """Return the same partial schedule, with its transfers unless it ``is_times_only``."""
+        board, places, fixed = self._given.board(is_times_only), self._given.view.places, self._given.fixed
         put = board.put
         for node in order:
             if node not in fixed:
@@ -111,8 +111,8 @@ class Search:
             node = rng.choice(pool)
             where[node] = None if rng.random() < PLANNING.free else rng.choice(self._given.view.places[node])
             self._move(order, rng.choice(pool))
-        if rng.random() < PLANNING.stretch:
-            # each node of a stretch of time goes where it ends first
+        if rng.random() < PLANNING.period:
+            # each node of a period of time goes where it ends first
             width = rng.randint(2, max(2, len(order) // 4))
             first = rng.randrange(len(order))
             for node in order[first : first + width]:

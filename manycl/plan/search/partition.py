@@ -11,7 +11,7 @@ from manycl.machine import DeviceIndex
 from manycl.model.occupancy import LaunchRange
 from manycl.plan.timeline.timeline import Reach, Timeline
 
-ITERATIONS = 40  # steps of Newton's method, at most
+ITERATIONS = 40  # steps of Newton's method, at most; our own choice
 
 
 class Slot(NamedTuple):
@@ -113,13 +113,13 @@ def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list
     problem = timeline.problem
     split, buffers = problem.splits[node], problem.graph.buffers
     devices = {timeline.memory[s.reach.device]: s.reach.device for s in slots}
-    for key in sorted(split.slices, key=lambda k: -buffers[k].nbytes):
-        part = split.slices[key]
+    for key in sorted(split.regions, key=lambda k: -buffers[k].nbytes):
+        part = split.regions[key]
         # of the bytes that belong to one group alone
         start = part.offset + (max(part.width, part.stride) - part.stride) // 2
         counts: dict[int, int] = {}
         done = 0
-        for _, high, _, places in timeline.segments.touched(key, start, start + split.groups * part.stride):
+        for _, high, _, places in timeline.intervals.touched(key, start, start + split.groups * part.stride):
             here = [devices[m] for m in places if m in devices]
             until = min(split.groups, max(done, -(-(high - start) // part.stride)))
             if until > done:

@@ -13,7 +13,7 @@ from manycl.machine import HOST, HOST_BIT
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.search.execution_units import Partition, Way, execution_units, ways
-from manycl.plan.timeline.segments import INITIAL, Segments
+from manycl.plan.timeline.writer_intervals import INITIAL, WriterIntervals
 from manycl.plan.tuning import PLANNING
 
 
@@ -56,8 +56,8 @@ class PartitionCosts:
     the host, ``fetch_joules[p][m]``: the joules; ``idle``: watts of all devices while idle; ``location[p]``: memories
     that hold it (bits, 0: undefined); ``free`` by device, the last the host; ``end[n]`` of what is fixed."""
 
-    def __init__(self, problem: Problem, segments: Segments) -> None:
-        """Price all partitions. ``segments``: the locations of all bytes after the fixed nodes. Raises what
+    def __init__(self, problem: Problem, intervals: WriterIntervals) -> None:
+        """Price all partitions. ``intervals``: the locations of all bytes after the fixed nodes. Raises what
         ``execution_units`` raises."""
         graph, machine = problem.graph, problem.machine
         self.problem = problem
@@ -70,7 +70,7 @@ class PartitionCosts:
         per_byte = [self._energy.get((m, HOST), 0.0) for m in range(machine.memories)]
         self.fetch_joules = [[b.nbytes * e for e in per_byte] for b in graph.buffers.values()]
         self.idle = sum(d.idle_power for d in machine.devices)
-        self.location = [_location(segments, key) for key in graph.buffers]
+        self.location = [_location(intervals, key) for key in graph.buffers]
         self.writes = [tuple(self.index[k] for k in task.writes) for task in graph.nodes]
         self.free = [problem.not_before] * (self.host + 1)
         self.end: dict[int, float] = {}
@@ -135,7 +135,7 @@ class PartitionCosts:
         host = isinstance(task, HostTask)
         memory = HOST if host else problem.machine.devices[device].memory
         transfer = problem.estimates.transfer
-        sliced = problem.splits[node].slices if groups else {}
+        linear = problem.splits[node].regions if groups else {}
         seconds = 0.0 if host else problem.range_seconds(node, device, groups, first)
         inputs: list[Input] = []
         sends = sure = joules = 0.0
@@ -145,21 +145,21 @@ class PartitionCosts:
             p = self.index[key]
             bring = transfer(high - low, HOST, memory)
             up = self._energy.get((HOST, memory), 0.0) * (high - low)
-            inputs.append(Input(p, bring, not groups or key not in sliced, up))
+            inputs.append(Input(p, bring, not groups or key not in linear, up))
             untouched = self.writer[node, p] == INITIAL and self.location[p] == HOST_BIT and self.alone(node, p)
-            if untouched and (not groups or key in sliced):
+            if untouched and (not groups or key in linear):
                 sure += bring
         for key, low, high in problem.regions(node, first, groups) if groups else ():
-            if key in task.writes and key in sliced:
+            if key in task.writes and key in linear:
                 sends += transfer(high - low, memory, HOST)
                 joules += self._energy.get((memory, HOST), 0.0) * (high - low)
         row = self.host if device == ON_HOST else device
         return PricedPart(row, 1 << memory, seconds, tuple(inputs), sends, seconds + sends + sure, joules)
 
 
-def _location(segments: Segments, key: BufferKey) -> int:
+def _location(intervals: WriterIntervals, key: BufferKey) -> int:
     """Return the memories that hold all of a buffer (bits). A scattered buffer counts as collected by the host."""
-    found = [s.places for s in segments.of.get(key, ()) if s.places]
+    found = [s.places for s in intervals.of.get(key, ()) if s.places]
     if not found:
         return 0
     whole = -1

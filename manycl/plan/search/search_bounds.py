@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST, HOST_BIT
 from manycl.plan.search.partition_costs import PartitionCosts, PricedWay
-from manycl.plan.timeline.segments import INITIAL
+from manycl.plan.timeline.writer_intervals import INITIAL
 from manycl.plan.tuning import PLANNING
 
 Table = NDArray[np.float64]

@@ -1,1 +1,3 @@
-"""Predicted timelines: partial schedules of kernels and transfers, with every byte's whereabouts."""
+"""Predicted timelines: partial schedules of kernels and transfers, with every byte's whereabouts.
+
+May import, of plan: its modules, search."""

@@ -12,8 +12,8 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Ends
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
-from manycl.plan.timeline.segments import INITIAL, Move
 from manycl.plan.timeline.timing import contended, timed
+from manycl.plan.timeline.writer_intervals import INITIAL, Move
 
 
 class BusyIntervals:

@@ -17,7 +17,7 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.operations import BusyIntervals, Operations, times
-from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments, new
+from manycl.plan.timeline.writer_intervals import INITIAL, Move, WriterInterval, WriterIntervals, new
 
 
 class Reach(NamedTuple):
@@ -100,7 +100,7 @@ class Timeline(Operations):
         self._predecessors, self._version = graph.predecessors, problem.estimates.version
         self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
         self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory
-        self.segments = Segments(problem)
+        self.intervals = WriterIntervals(problem)
         self._several = machine.memories > 1
         self._routes = problem.routes
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
@@ -115,10 +115,10 @@ class Timeline(Operations):
         split = self.problem.splits[node]
         if split.merge != "none":
             return self.problem.needs(node, first, groups)
-        slices, sizes = split.slices, self.problem.graph.buffers
+        regions, sizes = split.regions, self.problem.graph.buffers
         out: list[BufferRange] = []
         for region in self._whole_needs[node]:
-            part = slices.get(region[0])
+            part = regions.get(region[0])
             bounds = None if part is None else part.bounds(first, groups, sizes[region[0]].nbytes)
             out.append(region if bounds is None else (region[0], *bounds))
         return out
@@ -150,15 +150,15 @@ class Timeline(Operations):
         arrive = self.floor
         if not self._several:
             return arrive
-        memory, of, ends, devices = self.memory[device], self.segments.of, self.end, self.device
+        memory, of, ends, devices = self.memory[device], self.intervals.of, self.end, self.device
         missing: list[_Missing] = []
         for key, low, high in regions:
-            segments: Sequence[Segment] | None = of.get(key)
-            if not segments:
+            intervals: Sequence[WriterInterval] | None = of.get(key)
+            if not intervals:
                 continue
-            if low > segments[0][0] or high < segments[-1][1]:
-                segments = self.segments.touched(key, low, high)
-            for a, b, writer, places in segments:
+            if low > intervals[0][0] or high < intervals[-1][1]:
+                intervals = self.intervals.touched(key, low, high)
+            for a, b, writer, places in intervals:
                 if a >= high or b <= low or not places:
                     continue
                 op = places.get(memory)
@@ -278,16 +278,16 @@ class Timeline(Operations):
     def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
         """Return how a node's end on a device, results on the host, depends on its groups; ``most``: that fit."""
         split = self.problem.splits[node]
-        # (a launch may touch a small part of what is sliced)
+        # (a launch may touch a small part of what is in linear regions)
         needs = self.needs(node, 0, split.groups if split.merge == "none" else 0)
-        slices = split.slices
+        regions = split.regions
         of_all: list[Hop] = []
         hops: list[Hop] = []
         after: list[int] = []
-        whole = [r for r in needs if r[0] not in slices]
+        whole = [r for r in needs if r[0] not in regions]
         ready = max(self.ready(node, device), self.arrival(whole, device, of_all, []), self.enqueued(device))
-        sliced = [r for r in needs if r[0] in slices]
-        self.arrival(sliced, device, hops, after)
+        linear = [r for r in needs if r[0] in regions]
+        self.arrival(linear, device, hops, after)
         ready = max([ready, *[self.end[op] for op in after]])
         once, each = self.affine(node, device)
         if node in self.problem.results:
@@ -308,7 +308,7 @@ class Timeline(Operations):
                 links.append(slots)
             if by is None and op != INITIAL and self.heard[op] > known:
                 known = self.heard[op]
-        here = split.groups * (1.0 - lacking / sum([self.segments.nbytes(*r) for r in sliced]))
+        here = split.groups * (1.0 - lacking / sum([self.intervals.nbytes(*r) for r in linear]))
         base = links[0].first(max(base, known), seconds / 2)
         return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
 
@@ -316,13 +316,13 @@ class Timeline(Operations):
 
     def mark(self) -> tuple[int, int]:
         """Return a mark to go back to."""
-        return len(self.what), self.segments.mark()
+        return len(self.what), self.intervals.mark()
 
     def back(self, mark: tuple[int, int]) -> None:
         """Take back everything placed since ``mark``."""
         count, changes = mark
         self._take_back(count)
-        self.segments.back(changes)
+        self.intervals.back(changes)
 
     def take(self, fit: Fit, queue: int | None = None) -> int:
         """Place a range and its transfers; return its operation. ``complete`` follows when the whole node is placed.
@@ -338,7 +338,7 @@ class Timeline(Operations):
 
     def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
         """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
-        waits, made, arrived, add, together = [*after], list[int](), self.segments.arrived, self._add, self._together
+        waits, made, arrived, add, together = [*after], list[int](), self.intervals.arrived, self._add, self._together
         for move, origin, by, slots in hops:
             if by is not None:
                 op = add(move, (made[by],), slots)
@@ -368,7 +368,7 @@ class Timeline(Operations):
 
     def schedule(self) -> Schedule:
         """Return the assignments, as early as possible: as placed, if nothing was taken back or is slowed down."""
-        plain = not (self.segments.marked or self.problem.fixed or self.is_slowed)
+        plain = not (self.intervals.marked or self.problem.fixed or self.is_slowed)
         assignments = sorted(self.assignments(), key=times) if plain else self.finish()
         return Schedule(assignments, max((a.end for a in assignments), default=self.floor))
 
@@ -387,18 +387,18 @@ class Timeline(Operations):
         buffers = self.problem.graph.buffers
         for key in self.problem.graph.nodes[node].writes:
             size = buffers[key].nbytes
-            part = split.slices.get(key) if split is not None else None
+            part = split.regions.get(key) if split is not None else None
             if part is None or ranges[0].dimension is WHOLE:
                 # ranges of a node that is merged, all in one memory: the last one completes the contents
                 last = max(ops, key=self.end.__getitem__)
                 if len(ops) > 1:
                     self._together[last] = tuple(ops)
                 for low, high in self.problem.written(node, key):
-                    self.segments.write(key, Segment(low, high, node, {self.memory[ranges[0].device]: last}))
+                    self.intervals.write(key, WriterInterval(low, high, node, {self.memory[ranges[0].device]: last}))
             else:
                 for op, a in zip(ops, ranges, strict=True):
                     low, high = part.bounds(a.first, a.groups, size)
-                    self.segments.write(key, Segment(low, high, node, {self.memory[a.device]: op}))
+                    self.intervals.write(key, WriterInterval(low, high, node, {self.memory[a.device]: op}))
         return max(self.end[op] for op in ops)
 
     def _complete_whole(self, node: int, op: int, memory: int) -> float:
@@ -406,11 +406,11 @@ class Timeline(Operations):
         if self._several:
             parts = self.problem.graph.parts
             for key, low, high in self._whole_writes[node]:
-                made = new(Segment, (low, high, node, {memory: op}))
+                made = new(WriterInterval, (low, high, node, {memory: op}))
                 if key in parts:
-                    self.segments.write(key, made)
+                    self.intervals.write(key, made)
                 else:
-                    self.segments.set(key, [made])
+                    self.intervals.set(key, [made])
         return self.end[op]
 
     def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
@@ -435,7 +435,7 @@ class Timeline(Operations):
         self.of[node] = (op,)
         for key in self.problem.graph.nodes[node].writes:
             for low, high in self.problem.written(node, key):
-                self.segments.write(key, Segment(low, high, node, {self.memory[home]: op}))
+                self.intervals.write(key, WriterInterval(low, high, node, {self.memory[home]: op}))
         return end
 
     def _send(
@@ -469,7 +469,7 @@ class Timeline(Operations):
             for key in self.problem.graph.nodes[node].writes:
                 home = self.memory[self.device[merges[0]]]
                 for low, high in self.problem.written(node, key):
-                    self.segments.write(key, Segment(low, high, node, {home: merges[0]}))
+                    self.intervals.write(key, WriterInterval(low, high, node, {home: merges[0]}))
 
 
 _Missing = tuple[float, int, int, int, int, int, int]

@@ -53,7 +53,7 @@ class TimesOnly:
     @staticmethod
     def holds(problem: Problem) -> bool:
         """Return whether nothing is fixed, no buffer is in parts, and the host's memory carries all that is drawn."""
-        return not (problem.fixed or problem.parts or problem.graph.parts or problem.contention.limited)
+        return not (problem.fixed or problem.valid_intervals or problem.graph.parts or problem.contention.limited)
 
     def _fix(self) -> None:
         """Place the fixed assignments as they are."""

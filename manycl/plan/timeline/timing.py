@@ -18,7 +18,7 @@ from manycl.model.contention import NOTHING, Activities, Use
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import Problem
-from manycl.plan.timeline.segments import Move
+from manycl.plan.timeline.writer_intervals import Move
 
 _STARTS: Final = -1
 """The mark of a command's start, in place of a stamp."""

@@ -1,1 +1,3 @@
-"""The judge of plans, which shares no code with the planners."""
+"""The judge of plans, which shares no code with the planners.
+
+May import, of plan: its modules."""

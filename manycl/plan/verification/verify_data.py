@@ -119,7 +119,7 @@ class Data:
         problem, size = self._problem, self._problem.graph.buffers[key].nbytes
         if not b.is_range or isinstance(problem.graph.nodes[b.node], HostTask):
             return 0, size
-        part = problem.splits[b.node].slices.get(key)
+        part = problem.splits[b.node].regions.get(key)
         return (0, size) if part is None else part.bounds(b.first, b.groups, size)
 
 

@@ -23,9 +23,9 @@ from manycl.plan.problem import Problem
 from manycl.trace import TransferEvent
 
 SLACK = 1e-6
-"""The tolerance, as a part of the bandwidth: sums of floats are not exact."""
+"""The tolerance, as a part of the bandwidth, as sums of floats are not exact; our own choice."""
 SPANS = 100
-"""The most beginnings, and ends for each, of the spans that are checked in a stretch of time."""
+"""The most beginnings, and ends for each, of the spans that are checked in a period of time; our own choice."""
 
 
 class Drawn(NamedTuple):
@@ -59,7 +59,7 @@ def check_host_memory(plan: Plan, problem: Problem) -> Iterator[str]:
     limit = problem.machine.host_bandwidth
     if limit == float("inf"):
         return
-    for members in _stretches(list(_drawn(plan, problem)), limit):
+    for members in _periods(list(_drawn(plan, problem)), limit):
         found = _worst(members, limit, plan.slack)
         if found is not None:
             start, end, nbytes = found
@@ -114,7 +114,7 @@ def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, fl
             yield e, min(alone, seconds(before + e.nbytes, *ends) - seconds(before, *ends)) if before else alone
 
 
-def _stretches(drawn: list[Drawn], limit: float) -> Iterator[list[Drawn]]:
+def _periods(drawn: list[Drawn], limit: float) -> Iterator[list[Drawn]]:
     """Yield the operations that overlap where all together may draw more than the limit: only there can be a fault."""
     changes = sorted([(d.start, d.rate) for d in drawn] + [(d.end, -d.rate) for d in drawn])
     rate, begin = 0.0, None
@@ -145,5 +145,5 @@ def _worst(members: list[Drawn], limit: float, slack: float) -> tuple[float, flo
 
 
 def _some(times: np.ndarray) -> np.ndarray:
-    """Return at most ``SPANS`` of the times, evenly: a stretch of thousands of transfers is checked less closely."""
+    """Return at most ``SPANS`` of the times, evenly: a period of thousands of transfers is checked less closely."""
     return times if len(times) <= SPANS else times[np.linspace(0, len(times) - 1, SPANS).astype(int)]

@@ -1,4 +1,4 @@
-"""What the analysis knows of a kernel in any launch, as JSON's types."""
+"""The findings of the analysis about a kernel in any launch, as JSON's types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the analysis knows of a kernel in any launch, as lines of text: its accesses, and what stands out."""
+"""The findings of the analysis about a kernel in any launch, as lines of text: its accesses, and what stands out."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def symbolic(facts: KernelFacts, summary: KernelSummary, path: str, *, everythin
 
 
 def remarks(facts: KernelFacts, summary: KernelSummary) -> list[str]:
-    """What else a reader of the kernel should know, whatever the launch."""
+    """Return what else a reader of the kernel should know, whatever the launch."""
     found = []
     if summary.barriers:
         found.append(f"barriers: {summary.barriers} in the source")
@@ -112,7 +112,7 @@ def type_of(argument: ArgumentFacts) -> str:
 
 
 def traits(kernel: KernelFacts) -> str:
-    """What stands out of a kernel beside its arguments: its dimensions, barriers, …"""
+    """Return what stands out of a kernel beside its arguments: its dimensions, barriers, …"""
     parts = [f"{kernel.dimensions} dimension{'s' if kernel.dimensions > 1 else ''}"]
     if kernel.required_work_group:
         parts.append(f"work-group of {' x '.join(str(n) for n in kernel.required_work_group)} required")

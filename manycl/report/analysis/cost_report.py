@@ -1,4 +1,4 @@
-"""What a kernel costs, in any launch and in a given one: operations by kind, memory traffic, features."""
+"""Costs of a kernel, in any launch and in a given one: operations by kind, memory traffic, features."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def lines(view: LaunchView, *, everything: bool = False) -> list[str]:
     found.append(f"  features per work-item of the launch: {words}")
     if view.cache:
         sizes = _slices(view, features)
-        said = [f"{_number(n)} (predicted, {kind})" for kind, n in sizes["predicted"].items()]
+        said = [f"{_number(n)} (predicted, {kind}, per compute unit)" for kind, n in sizes["predicted"].items()]
         said.append(f"{_number(sizes['cached'])} (their data stay in {nbytes(view.cache)})")
         found.append(f"  slices in work-items: {', '.join(said)}")
     if not work.exact:
@@ -102,11 +102,12 @@ def as_dict(view: LaunchView) -> dict[str, Any]:
 
 
 def _slices(view: LaunchView, features: Features) -> dict[str, Any]:
-    """Work-items of a slice: by Device-Hopping's predictors, by kind of device, and by its rule for sparse matrices."""
+    """Work-items of a slice: by Device-Hopping's predictors, per compute unit of a kind of device, and by its rule for
+    sparse matrices."""
     launch = view.found.launch
     points, group = math.prod(launch.global_size), math.prod(launch.local_size)
     touched = min(sum(launch.sizes.values()), round(view.found.work().global_bytes))
-    known = {kind: shipped().points(features, kind) for kind in ("cpu", "gpu")}
+    known = {kind: shipped().points(features, kind, 1) for kind in ("cpu", "gpu")}
     predicted = {kind: min(round(n), points) for kind, n in known.items() if n is not None}
     return {"predicted": predicted, "cached": cached_slice(points, touched, view.cache, group)}
 

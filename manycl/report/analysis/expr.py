@@ -154,7 +154,7 @@ class AccessWriter:
         return show(expr, self._words(expr, 0))
 
     def elements(self, access: MemoryAccess) -> str:
-        """What an access touches: ``a[gid0]``, ``a[4*gid0:4]`` (four elements from there on), ``v[gid0].xy``,
+        """Return what an access touches: ``a[gid0]``, ``a[4*gid0:4]`` (four elements from there on), ``v[gid0].xy``,
         ``p[gid0] bytes 4 to 7`` (of that element), ``((char *)a)[5*gid0:4]``."""
         if access.argument < 0:
             return "some memory, through a pointer that was lost"
@@ -176,7 +176,7 @@ class AccessWriter:
         return f"{loop.name} in 0..{end}" + ("" if loop.exact else f" at most ({loop.reason})")
 
     def bound(self, loop: Loop) -> str:
-        """What a loop's counter stays below; empty if that is not known."""
+        """Return what a loop's counter stays below; empty if that is not known."""
         if loop.trips is None:
             return ""
         words = [self._end(end) for end in dict.fromkeys(_ends(loop.trips))]
@@ -245,12 +245,12 @@ class AccessWriter:
 
 
 def _passing(expr: Expr) -> bool:
-    """Whether an expression holds a value that is only known within a loop."""
+    """Return whether an expression holds a value that is only known within a loop."""
     return any(name.startswith("@") for name in expr.variables())
 
 
 def _part(argument: ArgumentFacts, start: int, size: int) -> str:
-    """Which part of an element, behind it."""
+    """Return the text that stands behind an element for a part of it."""
     lane = 0 if argument.lanes < 2 else argument.size // (4 if argument.lanes == 3 else argument.lanes)
     if lane and start % lane == 0 and size % lane == 0:
         first, count = start // lane, size // lane
@@ -301,7 +301,7 @@ def _ends(trips: Expr) -> list[Expr]:
 
 
 def _bounded_by(condition: Expr, loop: Loop) -> bool:
-    """Whether a condition only says that a loop's counter is below its end."""
+    """Return whether a condition only says that a loop's counter is below its end."""
     if condition.op != "lt" or loop.trips is None:
         return False
     gap = x.subtract(condition.args[1], condition.args[0])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from manycl.report.analysis.grid import BOTH, NOTHING, OUTSIDE, READ, WRITTEN, Grid, grid
-from manycl.report.analysis.launch_report import LaunchView, box_words
+from manycl.report.analysis.launch_report import LaunchView, rectangle_words
 from manycl.report.charts.drawing import drawn
 from manycl.report.words import printable
 
@@ -81,8 +81,8 @@ def _title(view: LaunchView, found: Grid, slices: int) -> str:
     lines = [f"{argument.name}: {argument.element}, {shape}"]
     for kind, verb in (("read", "reads"), ("write", "writes")):
         region = view.region(found.argument, kind)
-        if region.boxes:
-            words = [box_words(b, argument.size) for b in region.boxes]
+        if region.rectangles:
+            words = [rectangle_words(b, argument.size) for b in region.rectangles]
             which = words[0] if len(words) == 1 else f"{len(words)} pieces"
             lines.append(f"{verb}{'' if region.exact else ' at most'} {which}")
     return "\n".join(_short(line) for line in (lines if len(lines) > 1 else [*lines, "not touched"]))

@@ -17,7 +17,7 @@ MOST_CELLS = 400
 """Cells of a grid along each side; a cell stands for a block of elements where there are more."""
 _MOST_ATOMS = 1 << 23  # runs of elements that are told apart before they become cells
 _MOST_RUNS = 1 << 22
-_MOST_POINTS = 1 << 18  # of a set that is no union of boxes
+_MOST_POINTS = 1 << 18  # of a set that is no union of rectangles
 _SLIMMEST = 1000  # rows per column
 _ONE_ROW = 64  # elements that fit one row
 
@@ -70,7 +70,7 @@ def _atom(places: np.ndarray, columns: int, across: int, atoms: int) -> np.ndarr
 
 
 def _reduced(mask: np.ndarray) -> np.ndarray:
-    """How many of the elements of every cell are marked."""
+    """Return how many of the elements of every cell are marked."""
     found = mask.astype(np.int64)
     for axis in (0, 1):
         step = -(-mask.shape[axis] // MOST_CELLS)
@@ -82,16 +82,16 @@ def _runs(region: Footprint, size: int, elements: int) -> tuple[np.ndarray, np.n
     """First elements, ends, and whether these are just the region."""
     starts, ends, right = [], [], region.tight
     if not region.tight and region.elements is not None:
-        low, high = min(b.offset for b in region.boxes), max(b.end for b in region.boxes)
+        low, high = min(b.offset for b in region.rectangles), max(b.end for b in region.rectangles)
         if (high - low) // region.unit <= _MOST_POINTS:
             edges = np.diff(region.mask(high).astype(np.int8), prepend=0, append=0)
             starts, ends, right = [np.flatnonzero(edges == 1)], [np.flatnonzero(edges == -1)], True
     if not starts:
-        for box in region.boxes:
-            whole = box.rows * box.slices <= _MOST_RUNS
-            first = box.starts() if whole else np.array([box.offset])
+        for rect in region.rectangles:
+            whole = rect.rows * rect.slices <= _MOST_RUNS
+            first = rect.starts() if whole else np.array([rect.offset])
             starts.append(first)
-            ends.append(first + box.width if whole else np.array([box.end]))
+            ends.append(first + rect.width if whole else np.array([rect.end]))
             right = right and whole
     if not starts:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), right
@@ -106,9 +106,11 @@ def _runs(region: Footprint, size: int, elements: int) -> tuple[np.ndarray, np.n
 def _layout(view: LaunchView, argument: int, regions: list[Footprint], elements: int) -> tuple[int, int]:
     """Elements per row and rows per slice: as the regions are repeated, as subscripts multiply, or about square."""
     size = view.found.facts.arguments[argument].size or 1
-    boxes = sorted((b for r in regions for b in r.boxes if b.pitch), key=lambda b: (-b.rows * b.slices, b.pitch))
-    for box in boxes:
-        found = _fitting([p // size for p in (box.pitch, box.slice_pitch) if p and p % size == 0], elements)
+    rectangles = sorted(
+        (b for r in regions for b in r.rectangles if b.pitch), key=lambda b: (-b.rows * b.slices, b.pitch)
+    )
+    for rect in rectangles:
+        found = _fitting([p // size for p in (rect.pitch, rect.slice_pitch) if p and p % size == 0], elements)
         if found:
             return found
     return _fitting(_multipliers(view, argument, size), elements) or (_square(elements), 0)
@@ -127,7 +129,7 @@ def _square(elements: int) -> int:
 
 
 def _multipliers(view: LaunchView, argument: int, size: int) -> list[int]:
-    """What ids and counters are multiplied by in the subscripts of an argument, in elements."""
+    """Return what ids and counters are multiplied by in the subscripts of an argument, in elements."""
     values = {}
     for a in view.found.facts.arguments:
         data = view.found.launch.scalars.get(a.index)

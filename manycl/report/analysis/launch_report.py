@@ -1,4 +1,4 @@
-"""What the analysis knows of one launch, in words and as plain data: regions, verdicts, sub-kernels."""
+"""The findings of the analysis about one launch, in words and as plain data: regions, verdicts, sub-kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manycl.analysis.summary import KernelSummary
 from manycl.analysis.texts.rewrite import SubKernel
 from manycl.graph.reduction import PROMISE
 from manycl.group_range import GroupRange
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.report.analysis.as_text import cut
 from manycl.report.analysis.expr import named
 from manycl.report.words import count, nbytes, percent
@@ -43,22 +43,22 @@ class LaunchView:
         return launch.sizes[launch.same.get(argument, argument)]
 
     def regions(self) -> list[Footprint]:
-        """What the range reads and writes, by argument; without what it certainly does not touch."""
+        """Return what the range reads and writes, by argument; without what it certainly does not touch."""
         every = [self.region(a.index, kind) for a in self.buffers for kind in ("read", "write")]
-        return [region for region in every if region.boxes]
+        return [region for region in every if region.rectangles]
 
     def region(self, argument: int, kind: str) -> Footprint:
         return self.found.region(argument, kind, self.groups)
 
 
-def box_words(box: Box, size: int) -> str:
-    """A box in elements of ``size`` bytes, if they fill it, else in bytes: ``[0, 16) x 64 rows every 4096``."""
+def rectangle_words(rect: Rectangle, size: int) -> str:
+    """A rectangle in elements of ``size`` bytes, if they fill it, else in bytes: ``[0, 16) x 64 rows every 4096``."""
     size = size or 1
-    parts = (box.offset, box.width, box.pitch, box.slice_pitch)
+    parts = (rect.offset, rect.width, rect.pitch, rect.slice_pitch)
     if any(part % size for part in parts):
-        return f"bytes {box}"
+        return f"bytes {rect}"
     low, width, pitch, slice_pitch = (part // size for part in parts)
-    return str(Box(low, width, pitch, box.rows, slice_pitch, box.slices))
+    return str(Rectangle(low, width, pitch, rect.rows, slice_pitch, rect.slices))
 
 
 def lines(view: LaunchView, *, everything: bool = False) -> list[str]:
@@ -109,14 +109,14 @@ def _region(view: LaunchView, region: Footprint, everything: bool) -> list[str]:
     if region.exact and region.tight:
         words.append("exact")
     elif region.exact:
-        words.append("exactly the set that is computed, which these boxes contain")
+        words.append("exactly the set that is computed, which these rectangles contain")
     else:
         words.append(f"at most: {named(region.reason, view.found.facts)}")
-    boxes = [box_words(box, argument.size) for box in region.boxes]
-    if len(boxes) == 1:
-        return [f"  {verb} {argument.name}  {boxes[0]}  {', '.join(words)}"]
-    rows = [f"      {box}" for box in boxes]
-    return [f"  {verb} {argument.name}  {len(boxes)} pieces, {', '.join(words[1:])}", *cut(rows, everything)]
+    rectangles = [rectangle_words(rect, argument.size) for rect in region.rectangles]
+    if len(rectangles) == 1:
+        return [f"  {verb} {argument.name}  {rectangles[0]}  {', '.join(words)}"]
+    rows = [f"      {rect}" for rect in rectangles]
+    return [f"  {verb} {argument.name}  {len(rectangles)} pieces, {', '.join(words[1:])}", *cut(rows, everything)]
 
 
 def _verdicts(view: LaunchView, everything: bool) -> list[str]:
@@ -150,7 +150,7 @@ def _sub_kernel(sub: SubKernel) -> str:
 
 
 def as_dict(view: LaunchView) -> dict[str, Any]:
-    """All of it as JSON's types; offsets, widths and pitches are in bytes."""
+    """Return all of it as JSON's types; offsets, widths and pitches are in bytes."""
     found, launch = view.found, view.found.launch
     names = [a.name for a in found.facts.arguments]
     return {
@@ -194,7 +194,7 @@ def _region_dict(view: LaunchView, region: Footprint) -> dict[str, Any]:
         "name": view.found.facts.arguments[region.argument].name,
         "kind": region.kind,
         "shape": region.shape,
-        "boxes": [box._asdict() for box in region.boxes],
+        "boxes": [rect._asdict() for rect in region.rectangles],
         "bytes": region.nbytes,
         "tight": region.tight,
         "exact": region.exact,

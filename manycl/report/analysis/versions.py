@@ -62,12 +62,12 @@ def versions_of(launch: Launch, sizes: Mapping[BufferKey, int]) -> VersionsView:
 
 
 def as_dict(view: VersionsView) -> dict[str, Any]:
-    """For JSON."""
+    """Return it as JSON's types."""
     return asdict(view) | {"together": {str(dimension): why for dimension, why in view.together.items()}}
 
 
 def lines(view: VersionsView) -> list[str]:
-    """For people."""
+    """Return it as lines for people."""
     called = "" if view.name == view.kernel else f" ({view.name})"
     out = [f"{view.kernel}{called}: {len(view.versions)} versions"]
     for version in view.versions:

@@ -1,1 +1,3 @@
-"""Charts: Gantt charts as pictures, pages and Perfetto files, and graphs drawn."""
+"""Charts: Gantt charts as pictures, pages and Perfetto files, and graphs drawn.
+
+May import, of report: its modules."""

@@ -44,8 +44,8 @@ class ChartBox(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """From box to box. ``label``: the buffers and their bytes; empty: nothing passes, one only comes after the other
-    (it overwrites what that has read or written)."""
+    """An edge from box to box. ``label``: the buffers and their bytes; empty: nothing passes, one only comes after the
+    other (it overwrites what that has read or written)."""
 
     source: int
     target: int

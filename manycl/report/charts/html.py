@@ -64,7 +64,7 @@ def _failure(words: str) -> str:
 
 
 def tables(summary: Summary) -> str:
-    """What devices and links did."""
+    """Return what devices and links did."""
     return _devices(summary) + _links(summary)
 
 
@@ -107,7 +107,7 @@ class _Strings:
 
 
 def _data(trace: Trace, summary: Summary) -> dict[str, Any]:
-    """What the script draws: times in nanoseconds, one array per field of a lane."""
+    """Return what the script draws: times in nanoseconds, one array per field of a lane."""
     strings = _Strings()
     style = lanes_of.styles(map(lanes_of.function, trace.kernels()))
     number = {name: i for i, name in enumerate(style)}

@@ -115,7 +115,7 @@ def continues(graph: Graph, transfer: Copy, command: Command) -> bool:
     is_window = transfer.source_store is not None or transfer.target_store is not None
     if is_window or max(first.nbytes, second.nbytes) <= TINY:
         return True
-    mine, theirs = first.region.boxes[-1], second.region.boxes[0]
+    mine, theirs = first.region.rectangles[-1], second.region.rectangles[0]
     return mine.rows == theirs.rows == 1 and mine.end == theirs.offset
 
 

@@ -53,7 +53,7 @@ class CommandGraph:
 
     def fits(self, directory: Directory) -> bool:
         """Return whether buffers are where the graph needs them (while the directory is open for the steps)."""
-        valid, parts = directory.valid, directory.parts
+        valid, parts = directory.valid, directory.valid_regions
         if parts and not parts.keys().isdisjoint(self.lowered.graph.buffers):
             return False
         for key, mask in self.needs.items():  # noqa: SIM110 (a generator takes twice the time)
@@ -112,20 +112,20 @@ class CommandGraph:
 class KernelEnds:
     """The kernels of a command graph that are known to have ended: reported ones, and those before in their queues."""
 
-    def __init__(self, script: CommandGraph) -> None:
-        self._script = script
+    def __init__(self, command_graph: CommandGraph) -> None:
+        self._command_graph = command_graph
         self._ended: dict[Lane, int] = {}  # by queue, how many of its commands
 
     def of(self, report: Done) -> Sequence[Run]:
         """Return the kernels of which a report tells first."""
-        script = self._script
-        at = script.index[report.token]
-        command = script.commands[at]
+        command_graph = self._command_graph
+        at = command_graph.index[report.token]
+        command = command_graph.commands[at]
         if not isinstance(command, Run):
             return ()
-        line, first = script.lines[lane_of(command)], self._ended.get(lane_of(command), 0)
+        line, first = command_graph.lines[lane_of(command)], self._ended.get(lane_of(command), 0)
         until = self._ended[lane_of(command)] = max(first, bisect_right(line, at))
-        return [kernel for i in line[first:until] if isinstance(kernel := script.commands[i], Run)]
+        return [kernel for i in line[first:until] if isinstance(kernel := command_graph.commands[i], Run)]
 
 
 def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:

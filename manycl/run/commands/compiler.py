@@ -24,7 +24,7 @@ def compiled(subject: Subject, plan: Plan) -> CommandGraph:
     for step in steps.assignments:
         emitter.add(step)
     emitter.finish()
-    return emitter.script(plan)
+    return emitter.command_graph(plan)
 
 
 def emitting(subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> Emitter:

@@ -26,7 +26,8 @@ from manycl.run.data.coherence import places
 from manycl.run.lowering.steps import Chunks
 
 LOOK_AHEAD = 16
-"""The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn."""
+"""The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn; our
+own choice."""
 Order = Mapping[BufferKey, int]
 """The positions of pieces in an order of transfers."""
 AS_NODES_HAVE_IT: Order = {}
@@ -419,7 +420,7 @@ class Emitter(Copies):
         if at >= since and isinstance(command, (Run, Copy)) and not command.notify:
             self.commands[at] = command._replace(notify=True)
 
-    def script(self, plan: Plan) -> CommandGraph:
+    def command_graph(self, plan: Plan) -> CommandGraph:
         always = [c.token for c in self.commands if isinstance(c, HostCall) or (isinstance(c, Copy) and c.is_download)]
         told = {self.told_by(token) for token in always}
         last = [self.commands[index] for index in self._last.values()]  # of each queue

@@ -10,15 +10,15 @@ from manycl.plan.preemptible import in_flight
 from manycl.plan.problem import Problem
 
 AHEAD = 1.0
-"""The seconds of work that a queue may have at most, at the moment when it is given more. Queues of kernels of
-microseconds thus hold as many as they like."""
+"""The seconds of work that a queue may have at most, at the moment when it is given more; our own choice: Ctrl-C is
+answered in about a second. Queues of kernels of microseconds thus hold as many as they like."""
 EXPECTANT = 10e-3
 """The seconds of work that a queue may have at most where the rest may be planned anew, because a device comes or is
-found to be slower: what is enqueued by then stays where it is. A queue of kernels that take longer holds one behind the
-one that runs; otherwise it would be idle after each until the report of its end."""
+found to be slower: what is enqueued by then stays where it is; our own choice. A queue of kernels that take longer
+holds one behind the one that runs; otherwise it would be idle after each until the report of its end."""
 PARTS = 4
-"""The number of parts of a queue's limit of work. There is a mark after each: a queue's progress is known before it is
-at its limit, and long before it is idle."""
+"""The number of parts of a queue's limit of work; our own choice. There is a mark after each: a queue's progress is
+known before it is at its limit, and long before it is idle."""
 PART = AHEAD / PARTS
 """The seconds of work after which an eager stream has a mark."""
 

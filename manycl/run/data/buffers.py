@@ -137,7 +137,7 @@ class Buffers:
         memory, directory = self._memory, self._directory
         self.devices.check_open()
         with self.devices.lock, Uninterrupted():
-            parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
+            parts = directory.valid_regions.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
             is_whole = not self._is_all_on_host and nbytes == memory.nbytes(key)
             if is_whole and key in self.brought and all(mask & HOST_BIT and mask & ~HOST_BIT for _, mask in parts):
                 directory.check(key)
@@ -164,7 +164,7 @@ class Buffers:
     def _bring(self, key: BufferKey, wanted: Region | None = None) -> None:
         """Bring the host's copy up to date, in some bytes or (None) as a whole, which is noted."""
         directory = self._directory
-        parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
+        parts = directory.valid_regions.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
         if wanted is not None:
             whole = Region.span(0, self._memory.nbytes(key))
             parts = tuple([ValidRegion(mine, mask) for region, mask in parts if (mine := (region or whole) & wanted)])
@@ -188,7 +188,7 @@ class Buffers:
         """Free a buffer's copy in a memory that is not the host's, outside a run. Contents that are nowhere else are
         copied to the host first."""
         devices, directory = self.devices, self._directory
-        parts = directory.parts.get(key, (ValidRegion(NOTHING, directory.valid.get(key, 0)),))
+        parts = directory.valid_regions.get(key, (ValidRegion(NOTHING, directory.valid.get(key, 0)),))
         if any(p.mask == 1 << memory for p in parts):
             with devices.lock, Uninterrupted():
                 self._bring(key)
@@ -217,7 +217,7 @@ class Buffers:
             if is_whole:
                 directory.define(key)
             else:
-                directory.define_part(key, Region.span(low, high), size)
+                directory.define_region(key, Region.span(low, high), size)
             return data[low:high]
 
     def copy_in(self, key: BufferKey, data: Bytes, first_reads: Callable[[BufferKey], Sequence[ValidRegion]]) -> None:
@@ -259,7 +259,7 @@ class Buffers:
                 return False
             finally:
                 memory.borrow(key, None)
-            self._directory.define_parts(key, where)
+            self._directory.define_regions(key, where)
             return True
 
     def borrow(self, key: BufferKey, data: Bytes) -> None:

@@ -78,4 +78,4 @@ class HostContents:
 
 
 def _is_on_host(key: BufferKey, directory: Directory) -> bool:
-    return key not in directory.lost and all(part.mask & HOST_BIT for part in directory.parts_of(key, 0))
+    return key not in directory.lost and all(part.mask & HOST_BIT for part in directory.regions_of(key, 0))

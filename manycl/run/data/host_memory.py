@@ -33,10 +33,18 @@ from manycl.run.data.pool import IDLE, Pool, size_class
 from manycl.units import PAGE
 from manycl.utilities.kept import FEW
 
-_UP, _DOWN, _SMALL, _CALLERS = 0.5, 1.5, 4.0, 1.01
-"""The part of host memory that has to be moved before it is locked: up, for much of it; down, for much of it (it may
-have never been touched); for little; for a caller's, which may be gone after the first time."""
-_LOCKED = 4  # at most 1 / _LOCKED of the host's memory is locked
+_UP = 0.5
+"""The part of much host memory that has to be uploaded before it is locked: locking takes about as long as fetching it
+(docs/decisions/18-reused-memory.md); our own choice."""
+_DOWN = 1.5
+"""The part of much host memory that has to be downloaded before it is locked, as it may have never been touched; our
+own choice."""
+_SMALL = 4.0
+"""The part of little host memory that has to be moved before it is locked, as a multiple of it; our own choice."""
+_CALLERS = 1.01
+"""The part of a caller's memory that has to be moved before it is locked, as it may be gone after the first time; our
+own choice."""
+_LOCKED = 4  # at most 1 / _LOCKED of the host's memory is locked; our own choice
 _COPY_THREADS = 16  # one thread copies 12.7 GB/s, eight 33 to 40, sixteen 49 (measured beside H200s)
 HostBytes = Callable[[int], Bytes]
 """A function that makes uninitialised host memory of so many bytes, which starts on a page. Raises MemoryError."""
@@ -97,14 +105,9 @@ class HostMemory:
         self.pins: dict[str, object] = {}
         self.moved: dict[str, int] = {}
 
-    def references(self) -> int:
-        """Return how many references to its bytes there are."""
-        owner = self.data.base
-        return getrefcount(owner)
-
     def views(self) -> int:
         """Return how many views of its bytes there are, but for its own."""
-        return self.references() - _ALONE
+        return getrefcount(self.data.base) - _ALONE
 
 
 class CallersMemory(HostMemory):
@@ -118,7 +121,8 @@ class CallersMemory(HostMemory):
         self.times = 0
 
 
-_ALONE = HostMemory(np.empty(2, np.uint8)[1:]).references()
+_LIKE_ALL = HostMemory(np.empty(2, np.uint8)[1:])
+_ALONE = getrefcount(_LIKE_ALL.data.base)
 """The references to memory that only its own view refers to, as they are counted there."""
 
 

@@ -23,7 +23,7 @@ from manycl.run.data.pool import BufferPool, size_class
 from manycl.run.data.red_zones import Trespass
 from manycl.units import PAGE
 
-_ROOMY = 64  # buffers may have spare capacity while all take at most 1 / _ROOMY of the smallest memory
+_ROOMY = 64  # buffers may have spare capacity while all take at most 1 / _ROOMY of the smallest memory; our own choice
 
 
 class MemoryUse(NamedTuple):

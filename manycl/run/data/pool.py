@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from manycl.run.data.memory import StoredBuffer
 
 IDLE = 64
-"""Runs that memory may wait for somebody who asks for it."""
-_EXACT = 64 << 20  # bytes, from which a capacity is the size that was asked for
+"""Runs that memory may wait for somebody who asks for it; our own choice."""
+_EXACT = 64 << 20  # bytes, from which a capacity is the size that was asked for; our own choice
 
 Item = TypeVar("Item")
 

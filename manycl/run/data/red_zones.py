@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manycl.drivers.driver import Allocation, Bytes, Driver, End, Queue
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.units import PAGE
 
 PATTERN: Bytes = (np.arange(PAGE) * 37 + 11).astype(np.uint8)
@@ -63,7 +63,7 @@ def _draw(driver: Driver, queue: Queue, whole: Allocation, nbytes: int) -> None:
 
 
 def _copy(driver: Driver, queue: Queue, target: End, source: End, nbytes: int) -> None:
-    zones = (Box(0, PAGE), Box(PAGE + nbytes, PAGE))
+    zones = (Rectangle(0, PAGE), Rectangle(PAGE + nbytes, PAGE))
     events = driver.copy(queue, target, source, zones, ())
     driver.flush(queue)
     driver.wait(events[-1])

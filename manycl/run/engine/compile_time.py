@@ -12,8 +12,8 @@ from typing import NamedTuple
 from manycl.trace import DecisionEvent, Event, FailureEvent
 
 LEAST = 1e-3
-"""The least seconds of a wait that counts as compiling, and of a kernel whose time tells of its device. Shorter ones
-depend on what else the machine does: handing over and waking up take as long."""
+"""The least seconds of a wait that counts as compiling, and of a kernel whose time tells of its device; our own choice.
+Shorter ones depend on what else the machine does: handing over and waking up take as long."""
 
 
 class Phase(NamedTuple):

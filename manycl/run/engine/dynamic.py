@@ -34,7 +34,7 @@ class Dynamic(Playback):
     ) -> None:
         self._assigner, self._emitter = assigner, emitter
         self._names = tuple(d.name for d in subject.problem.machine.devices)
-        super().__init__(emitter.script(Plan((), "", self._names, 0.0)), directory)
+        super().__init__(emitter.command_graph(Plan((), "", self._names, 0.0)), directory)
         self.decisions = self._assigner.decisions
         self._commands, self._held, self._lanes = emitter.commands, emitter.held, emitter.lanes
         self._frees: dict[int, list[int]] = {}
@@ -64,7 +64,7 @@ class Dynamic(Playback):
         return Dynamic(subject, assigner, emitting(subject, assigner.queues, None), directory)
 
     def written(self) -> CommandGraph:
-        return self._emitter.script(self.plan(""))
+        return self._emitter.command_graph(self.plan(""))
 
     @property
     def is_fixed(self) -> bool:
@@ -218,7 +218,7 @@ class Dynamic(Playback):
 
     def fail(self, failure: Failed) -> None:
         super().fail(failure)
-        index = self.script.index
+        index = self.command_graph.index
         last = index[failure.token]
         self._complete = {n for n in self._complete if n in self._done or index.get(n, last) < last}
 

@@ -81,7 +81,7 @@ def execute(
 
 
 def again(
-    script: CommandGraph,
+    command_graph: CommandGraph,
     backend: Backend,
     directory: Directory,
     *,
@@ -92,22 +92,22 @@ def again(
 ) -> Result | None:
     """Play a command graph compiled before. Return None if buffers are not where it needs them. ``shortest``: plays it
     in a shorter way than command by command, or returns None. For the rest, see ``execute``."""
-    directory.open(script.lowered.cut, script.lowered.lies)
+    directory.open(command_graph.lowered.cut, command_graph.lowered.lies)
     try:
-        if not script.fits(directory):
+        if not command_graph.fits(directory):
             return None
-        playback = Playback(script, directory)
+        playback = Playback(command_graph, directory)
         if setup is not PLAIN:
-            setup.prepare(script.lowered, playback)
-            if not script.fits(directory):
+            setup.prepare(command_graph.lowered, playback)
+            if not command_graph.fits(directory):
                 return None
         result = shortest(playback) if shortest is not None else None
         if result is None:
-            subject = Subject(script.problem, script.lowered, directory.valid)
-            result = _Play(subject, playback, backend, script.plan.policy, observers, watch).result()
+            subject = Subject(command_graph.problem, command_graph.lowered, directory.valid)
+            result = _Play(subject, playback, backend, command_graph.plan.policy, observers, watch).result()
         return result
     finally:
-        directory.close(script.lowered.cut, script.lowered.joined, script.lowered.own)
+        directory.close(command_graph.lowered.cut, command_graph.lowered.joined, command_graph.lowered.own)
 
 
 def moved_again(
@@ -229,14 +229,14 @@ class _Play:
         awaited, lag = Liveness(), self._lag()
         trial = None
         if lag is not None and self._fallback is not None and not self._history.was_stopped:
-            trial = TrialProgress(self._fallback, playback.script)
+            trial = TrialProgress(self._fallback, playback.command_graph)
         run = backend.begin(playback.graph, playback.queues, self._history.was_stopped)
         issue = self._issuing(awaited)
         issue(playback.start(backend.now()))
         if not playback.finished:
             issue(playback.handle())
         while not playback.finished:
-            if watch is not None and (news := watch.news()) and playback.script.lowered.room is None:
+            if watch is not None and (news := watch.news()) and playback.command_graph.lowered.room is None:
                 commands = playback.react(news, backend.now())
                 if commands is None or self._is_planned_anew(news):
                     self._changed = watch.told(news)
@@ -354,7 +354,7 @@ class _Play:
             playback.fail(record.failure)  # no command waited for it, or one that did has failed, too
         for observer in self._observers:
             observer.ended(playback, seconds)
-        history, machine = self._history, playback.script.problem.machine
+        history, machine = self._history, playback.command_graph.problem.machine
         lost = {machine.devices[d].name: why for d, why in self._watch.lost.items()} if self._watch else {}
         return Result(
             graph=history.graph,
@@ -373,14 +373,14 @@ class _Play:
     def _without(self, record: Record) -> bool:
         """Return whether a failure is due to lost devices, and the run goes on without them."""
         playback, backend, watch = self._playback, self._backend, self._watch
-        if watch is None or playback.script.lowered.room is not None:
+        if watch is None or playback.command_graph.lowered.room is not None:
             return False
         found = [f for f in (playback.failed, record.failure, record.failed_transfer) if f is not None]
         where = {playback.where(f.token, -1)[0] for f in found}
         if ON_HOST in where:
             return False
         # (a device that runs nothing may hold contents that are needed)
-        devices = playback.script.problem.machine.indices
+        devices = playback.command_graph.problem.machine.indices
         used = [d for d in devices if (playback.queues[d] or d in where) and d not in watch.lost]
         with interruptible:
             lost = {d: reason for d in used if (reason := backend.lost(d))}
@@ -388,7 +388,7 @@ class _Play:
         if not where <= lost.keys() or not left:
             return False
         watch.lost |= lost
-        self._changed = ", ".join(f"{playback.script.problem.machine.devices[d].name} was lost" for d in lost)
+        self._changed = ", ".join(f"{playback.command_graph.problem.machine.devices[d].name} was lost" for d in lost)
         if any(backend.has_crashed(d) for d in lost):
             self._why = CRASHED
             return False
@@ -397,7 +397,7 @@ class _Play:
         except Unrecoverable as error:
             self._why = f"it cannot go on without: {buffer_names(error.keys, self._subject)}: {error.reason}"
             return False
-        names = ", ".join(playback.script.problem.machine.devices[d].name for d in lost)
+        names = ", ".join(playback.command_graph.problem.machine.devices[d].name for d in lost)
         log.warning("%s does not work any more; the run goes on without", names)
         return True
 
@@ -464,7 +464,7 @@ class _Play:
         watch.planned()
         follows = part_of(self._fallback.plan, nodes) if self._fallback is not None and self._is_given_up else None
         self._is_given_up = False
-        self._subject, self._playback = rest(graph_of(playback.script.problem.graph, nodes), watch, follows)
+        self._subject, self._playback = rest(graph_of(playback.command_graph.problem.graph, nodes), watch, follows)
         self._is_open = True
         self._history.replaced(playback.ran, playback.plan(self._name), nodes)
         self._history.tell(self._changed, len(nodes), self._backend.now())
@@ -482,7 +482,7 @@ def failure(playback: Playback, failed: Failed, result: Result, why: str = "", f
     sizes = ""
     if node is not None and isinstance(task := graph.nodes[node], Launch):
         sizes = f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
-    lost = buffer_names(playback.lose(f"{what} failed on {on}"), playback.script)
+    lost = buffer_names(playback.lose(f"{what} failed on {on}"), playback.command_graph)
     event = FailureEvent(failed.time, number, what, on, failed.message)
     result = replace(result, failures=(event,))
     kernels = sum(1 for _ in result.trace.kernels())

@@ -20,7 +20,7 @@ from manycl.trace import HostEvent, KernelEvent, TransferEvent
 if TYPE_CHECKING:
     from manycl.run.engine.result import Result
 
-MOST = 8  # commands named in an explanation, of all that an instruction waited for
+MOST = 8  # commands named in an explanation, of all that an instruction waited for; our own choice
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class Cause:
     how: str
 
 
-def causes(script: CommandGraph, token: int) -> list[Cause]:
+def causes(command_graph: CommandGraph, token: int) -> list[Cause]:
     """Return the commands that a command waited for, each once, in the order of the command graph."""
-    index = script.index
+    index = command_graph.index
     at = index[token]
-    command = script.commands[at]
+    command = command_graph.commands[at]
     found: dict[int, str] = {}
-    for line in script.lines.values():
+    for line in command_graph.lines.values():
         if at in line and (place := line.index(at)):
-            before = script.commands[line[place - 1]]
+            before = command_graph.commands[line[place - 1]]
             assert isinstance(before, Run | HostCall)
             found[before.token] = "queue"
     if not isinstance(command, HostCall | Evict):
         found.update(dict.fromkeys(command.after, "device"))
-    found.update({heard: "report" for heard, waiting in script.hears.items() if at in waiting})
+    found.update({heard: "report" for heard, waiting in command_graph.hears.items() if at in waiting})
     return [Cause(t, found[t]) for t in sorted(found, key=index.__getitem__)]
 
 
@@ -72,9 +72,9 @@ class Stories:
             raise ManyclError("the run was planned anew on its way", hint="its trace tells what ran where and when")
         self._result = result
         self._playback: Playback = result.playback
-        self._script = self._playback.written()
+        self._command_graph = self._playback.written()
         self._steps = self._playback.ran
-        self._devices = self._script.problem.machine.devices
+        self._devices = self._command_graph.problem.machine.devices
         self._when: dict[int, tuple[float, float]] = {}
         self._moved: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
         for event in result.record.events():
@@ -82,13 +82,14 @@ class Stories:
                 self._when[event.node] = event.start, event.end
             elif isinstance(event, TransferEvent):
                 self._moved.setdefault((event.buffer, event.source, event.target), []).append((event.start, event.end))
-        plan = self._steps.plan or self._script.plan
+        plan = self._steps.plan or self._command_graph.plan
         self._assigned: dict[int, Assignment] = {a.node: a for a in plan.assignments}
 
     def of_node(self, node: int) -> str:
         """Return the explanation of a node of the graph: of each step in which it ran."""
-        script = self._script
-        own = {c.token for c in script.commands if isinstance(c, Run | HostCall)}  # (of a packet, its first step)
+        command_graph = self._command_graph
+        # (of a packet, its first step)
+        own = {c.token for c in command_graph.commands if isinstance(c, Run | HostCall)}
         return "\n".join(self.of(t) for t in sorted(own) if self._steps.step(t).node == node)
 
     def of(self, token: int) -> str:
@@ -96,11 +97,11 @@ class Stories:
         return "\n".join(self._lines(token))
 
     def _lines(self, token: int) -> Iterator[str]:
-        script = self._script
+        command_graph = self._command_graph
         yield f"{self._what(token)}: {self._playback.state(token).value}{self._time(token)}"
         a = self._assigned.get(token)
         if a is not None and a.end > a.start:
-            by = f"by {script.plan.policy}" if script.plan.policy else "by its plan"
+            by = f"by {command_graph.plan.policy}" if command_graph.plan.policy else "by its plan"
             yield f"  planned {by} from {_ms(a.start)} to {_ms(a.end)}"
         elif a is not None and self._result.decisions:
             yield f"  placed by {self._result.policy} while the run went on"
@@ -108,7 +109,7 @@ class Stories:
 
     def _waited(self, token: int, indent: str) -> Iterator[str]:
         """Yield what an instruction waited for; for each transfer among that, also what the transfer waited for."""
-        waited = causes(self._script, token)
+        waited = causes(self._command_graph, token)
         known = [(end, c) for c in waited if (end := self._end(c.token)) is not None]
         last = max(known, key=lambda found: found[0])[1] if known else None
         for cause in waited[-MOST:]:
@@ -122,8 +123,8 @@ class Stories:
             yield f"{indent}waited for nothing"
 
     def _what(self, token: int) -> str:
-        script, graph = self._script, self._steps.graph
-        command = script.commands[script.index[token]]
+        command_graph, graph = self._command_graph, self._steps.graph
+        command = command_graph.commands[command_graph.index[token]]
         if isinstance(command, HostCall):
             return f"host function {graph.nodes[token].name} (node {self._steps.step(token).node})"
         assert not isinstance(command, Evict)
@@ -143,10 +144,10 @@ class Stories:
     def _span(self, token: int) -> tuple[float, float] | None:
         if token in self._when:
             return self._when[token]
-        command = self._script.commands[self._script.index[token]]
+        command = self._command_graph.commands[self._command_graph.index[token]]
         if not isinstance(command, Copy):
             return None
-        machine = self._script.problem.machine
+        machine = self._command_graph.problem.machine
         source, target = (machine.memory_name(memory, command.device) for memory in command.ends)
         found = self._moved.get((command.buffer, source, target), [])
         return found[0] if len(found) == 1 else None  # which one of several is unknown

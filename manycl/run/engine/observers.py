@@ -38,7 +38,7 @@ class Counting(Observer):
         self._tell = tell
 
     def advanced(self, playback: Playback, now: float) -> None:
-        total, steps = len(playback.script.problem.graph), len(playback.graph)
+        total, steps = len(playback.command_graph.problem.graph), len(playback.graph)
         self._tell(playback.complete * total // steps)
 
 
@@ -53,7 +53,7 @@ class Debugging(Observer):
         _say(now, f"run of {len(playback.graph)} steps by {name or 'a plan'}, queues {playback.queues}")
 
     def issued(self, playback: Playback, commands: Sequence[Command], now: float) -> None:
-        devices, nodes = playback.script.problem.machine.devices, playback.graph.nodes
+        devices, nodes = playback.command_graph.problem.machine.devices, playback.graph.nodes
         for command in commands:
             if self._level >= 3:
                 _say(now, str(command))

@@ -44,10 +44,10 @@ class Playback:
     """The state of a run that follows a command graph. ``full``: devices whose memory has no room for all of the run
     beside what they hold. ``frozen``: those that are given no more launches, as the run will be stopped."""
 
-    def __init__(self, script: CommandGraph, directory: Directory) -> None:
-        self.script = script
-        self.graph = script.lowered.graph
-        self.queues = script.queues
+    def __init__(self, command_graph: CommandGraph, directory: Directory) -> None:
+        self.command_graph = command_graph
+        self.graph = command_graph.lowered.graph
+        self.queues = command_graph.queues
         self.decisions: list[DecisionEvent] = []
         self._issued: list[Assignment] = []
         self.failed: Failed | None = None
@@ -56,11 +56,11 @@ class Playback:
         self._is_over = False  # the run ended before it was complete
         self._is_disturbed = False
         self.directory = directory
-        self._commands: Sequence[Command] = script.commands
-        self._frees = script.frees
-        self._waits = dict(script.waits)
+        self._commands: Sequence[Command] = command_graph.commands
+        self._frees = command_graph.frees
+        self._waits = dict(command_graph.waits)
         self._ready: list[int] = []  # a heap
-        self._reports = len(script.hears)  # the number that is still to come
+        self._reports = len(command_graph.hears)  # the number that is still to come
         self._heard: list[int] = []  # tokens that are complete
         self._begun = 0  # how many of the two lots of ``begins`` are given
         self._freed: list[int] = []  # indices of commands that waited and are given
@@ -85,9 +85,9 @@ class Playback:
     @property
     def found(self) -> Mapping[BufferKey, int]:
         """The masks of the memories where the run has found buffers. Buffers that it has overwritten may be unknown."""
-        valid, script = self.directory.valid, self.written()
-        overwritten = dict.fromkeys(script.leaves, 0) if self.finished else {}
-        return {key: mask for key, mask in {**valid, **overwritten, **script.needs}.items() if mask}
+        valid, command_graph = self.directory.valid, self.written()
+        overwritten = dict.fromkeys(command_graph.leaves, 0) if self.finished else {}
+        return {key: mask for key, mask in {**valid, **overwritten, **command_graph.needs}.items() if mask}
 
     @property
     def is_paused(self) -> bool:
@@ -119,7 +119,7 @@ class Playback:
     @property
     def ran(self) -> Lowered:
         """The steps as they have run."""
-        return self.script.lowered
+        return self.command_graph.lowered
 
     @property
     def stolen(self) -> Mapping[str, float]:
@@ -133,7 +133,7 @@ class Playback:
     @property
     def limited(self) -> Collection[DeviceIndex]:
         """The devices whose room is limited."""
-        return self.script.held.keys()
+        return self.command_graph.held.keys()
 
     @property
     def buffers(self) -> Set[int]:
@@ -142,7 +142,7 @@ class Playback:
 
     def held(self, device: DeviceIndex) -> Set[int]:
         """Return the stores that a device with limited room holds at the beginning."""
-        return self.script.held[device]
+        return self.command_graph.held[device]
 
     def shortening(self) -> Sequence[Shorten]:
         """Return the given launches that are to end early; each is returned once."""
@@ -165,7 +165,7 @@ class Playback:
         return self._given(0) or self._given(1)
 
     def handle(self, *reports: Report) -> list[Command]:
-        waits, ready, hears = self._waits, self._ready, self.script.hears
+        waits, ready, hears = self._waits, self._ready, self.command_graph.hears
         for report in reports:
             if isinstance(report, Failed):
                 self.failed = self.failed or report
@@ -182,22 +182,22 @@ class Playback:
         if self.failed is not None:
             return []
         if not self._reports:
-            leave(self.script.leaves, self.directory)
+            leave(self.command_graph.leaves, self.directory)
         return (self._given(1) if self._begun < 2 else []) + self._released()
 
     def end(self) -> None:
         """Note that all commands were given and are complete, without a report of each."""
         self._begun, self._reports = 2, 0
-        leave(self.script.leaves, self.directory)
+        leave(self.command_graph.leaves, self.directory)
 
     def _given(self, lot: int) -> list[Command]:
         """Return the commands of the first or the second lot that wait for nothing."""
         self._begun = lot + 1
-        commands, script = self.script.commands, self.script
-        if not script.waits and not script.ahead:
+        commands, command_graph = self.command_graph.commands, self.command_graph
+        if not command_graph.waits and not command_graph.ahead:
             found = list(commands) if lot else []
         else:
-            found = [commands[i] for i in script.begins[lot]]
+            found = [commands[i] for i in command_graph.begins[lot]]
         return found
 
     def _released(self) -> list[Command]:
@@ -234,11 +234,11 @@ class Playback:
     @property
     def given(self) -> list[tuple[Command, bool]]:
         """The commands that were enqueued, in their order, and whether they are known to be complete."""
-        script = self.written()
-        until, told = ended(script, self._heard), set(self._heard)
+        command_graph = self.written()
+        until, told = ended(command_graph, self._heard), set(self._heard)
         out: list[tuple[Command, bool]] = []
         for index in sorted(self._was_given()):
-            command = script.commands[index]
+            command = command_graph.commands[index]
             if isinstance(command, (Run, HostCall)):
                 out.append((command, index <= until.get(lane_of(command), -1)))
             else:
@@ -247,25 +247,25 @@ class Playback:
 
     def fail(self, failure: Failed) -> None:
         """Note a launch or transfer that is found to have failed after all was over: no report is trusted."""
-        self.script = self.written()
+        self.command_graph = self.written()
         self.failed = failure
-        self._heard = [t for t in self._heard if self.script.index[t] < self.script.index[failure.token]]
+        self._heard = [t for t in self._heard if self.command_graph.index[t] < self.command_graph.index[failure.token]]
         self._reports = max(1, self._reports)
 
     def plan(self, name: str) -> Plan:
         """Return the plan that was followed. ``name``: the policy's."""
-        return self.script.plan
+        return self.command_graph.plan
 
     def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
         """Return what :func:`where` returns, for any command."""
-        script = self.written()
-        command = script.commands[script.index[token]]
+        command_graph = self.written()
+        command = command_graph.commands[command_graph.index[token]]
         device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
         return where(self.graph, device, token, node)
 
     def written(self) -> CommandGraph:
         """Return the command graph, as far as it is known."""
-        return self.script
+        return self.command_graph
 
     def state(self, token: int) -> State:
         """Return the state of the instruction with a token."""
@@ -279,12 +279,12 @@ class Playback:
 
     def held_up(self) -> str:
         """Return, for messages, what has not been given to any device yet."""
-        held = [self.script.commands[i] for i, n in self._waits.items() if n]
-        return f"{len(held)} commands of a script were not enqueued, first {held[:1]}"
+        held = [self.command_graph.commands[i] for i, n in self._waits.items() if n]
+        return f"{len(held)} commands of a command graph were not enqueued, first {held[:1]}"
 
     def history(self, stopped: Stopped) -> CommandHistory:
         """Return the history of the commands that were enqueued, as far as it is known now that the run has stopped."""
-        history = CommandHistory(self.script.problem.machine, self.script.lowered, self.found, self.done)
+        history = CommandHistory(self.command_graph.problem.machine, self.command_graph.lowered, self.found, self.done)
         for command, is_complete in stopped.judged(self.given):
             history.add(command, is_complete)
         history.lose(stopped.lost)
@@ -293,18 +293,18 @@ class Playback:
     def lose(self, reason: str) -> list[BufferKey]:
         """Record in the directory, for a run that has not come to its end, where contents are, or unknown. Return the
         keys of buffers, or pieces, whose contents are unknown now."""
-        self.script = self.written()
+        self.command_graph = self.written()
         self._is_over = True
         failures = [self.failed] if self.failed is not None else []
         masks, unknown = self.history(Stopped(unsound=self.unsound(failures))).contents()
-        leave({key: masks[key] for key in self.script.leaves}, self.directory)
-        for key in unknown.intersection(self.script.leaves):
+        leave({key: masks[key] for key in self.command_graph.leaves}, self.directory)
+        for key in unknown.intersection(self.command_graph.leaves):
             self.directory.lose(key, reason)
-        return [key for key in self.script.leaves if key in self.directory.lost]
+        return [key for key in self.command_graph.leaves if key in self.directory.lost]
 
     def _was_given(self) -> set[int]:
         """Return the indices of the commands that were enqueued."""
-        return {*self._freed, *(i for lot in self.script.begins[: self._begun] for i in lot)}
+        return {*self._freed, *(i for lot in self.command_graph.begins[: self._begun] for i in lot)}
 
     def validate(self) -> None:
         """Assert the invariants; used by tests and at debug level 4."""

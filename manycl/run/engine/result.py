@@ -27,7 +27,8 @@ from manycl.run.lowering.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 TYPICAL = 4
-"""The number of ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
+"""The number of ranges of a launch on a device that models learn from, where a memory does not hold all of it; our own
+choice."""
 
 
 class Measured(NamedTuple):
@@ -64,22 +65,26 @@ class Result:
         return f"<manycl.Result {what} by {self.policy}, nodes: {len(self.graph)}, {self.seconds * 1e3:.3f} ms>"
 
     @property
-    def script(self) -> CommandGraph | None:
+    def command_graph(self) -> CommandGraph | None:
         """The command graph that was played, to be played again; None where a policy decided at run time, or the run
         was stopped on its way."""
         if self.playback is None or self.playback.issued or isinstance(self.record, MergedRecord):
             return None
-        return self.playback.script
+        return self.playback.command_graph
 
     def moving(self, plan: Plan) -> Subject | None:
         """Return what was run, where it can be run again by a plan whose launches may move; None where it cannot."""
         playback = self.playback
         if playback is None or plan is not self.plan or playback.settled(plan) is not plan or not plan.movable:
             return None
-        script = playback.script
-        is_one = script.problem.machine.memories == 1 and script.lowered.room is None and not script.problem.demanded
+        command_graph = playback.command_graph
+        is_one = (
+            command_graph.problem.machine.memories == 1
+            and command_graph.lowered.room is None
+            and not command_graph.problem.demanded
+        )
         is_usual = is_one and not isinstance(self.record, MergedRecord)
-        return Subject(script.problem, script.lowered, playback.directory.valid) if is_usual else None
+        return Subject(command_graph.problem, command_graph.lowered, playback.directory.valid) if is_usual else None
 
     def story(self, node: int | str) -> str:
         """Return why a node of the graph (its number, or a name of its own) ran where and when it did, in lines."""
@@ -158,8 +163,8 @@ class Result:
         """Return how many parts of launches, and bytes, were sent to the host's memory as soon as they were written."""
         if self.playback is None or not self.lowered or not any(s.role == RANGE for s in self.lowered.steps):
             return {}
-        script = self.playback.written()
-        asked, (parts, nbytes) = script.problem.merging, script.sent
+        command_graph = self.playback.written()
+        asked, (parts, nbytes) = command_graph.problem.merging, command_graph.sent
         return {SENT: {"asked": asked, "parts": parts, "nbytes": nbytes}} if parts or asked != "automatic" else {}
 
     @property
@@ -198,7 +203,7 @@ class Result:
                 **self._planned(),
                 **self._limited(),
                 **self._told(),
-                **divisions(self.playback.script.problem if self.playback else None, self.plan, self.details),
+                **divisions(self.playback.command_graph.problem if self.playback else None, self.plan, self.details),
                 **({"compiled": sum(p.end - p.start for p in self.compiled)} if self.compiled else {}),
                 **{key: value for key, value in self.details.items() if key != MEASURED},
             },

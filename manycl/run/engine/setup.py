@@ -82,7 +82,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
         subject = Subject(problem, lowered, directory.valid, overwritten, kept)
         playback = _player(subject, policy, plan, directory)
         setup.prepare(lowered, playback)
-        if not playback.script.fits(directory):  # preparing has evicted some buffers
+        if not playback.command_graph.fits(directory):  # preparing has evicted some buffers
             full, playback = playback.full, _player(subject, policy, plan, directory)
             playback.full = full
     except BaseException:

@@ -52,17 +52,21 @@ def part_of(plan: Plan, nodes: Sequence[int]) -> Plan:
 
 
 class TrialProgress:
-    """The progress of a run that tries the plan which it has compiled to ``script``: how many times as long as planned
-    the kernels of each queue take, waiting included, from the time on when each queue has ended a kernel."""
+    """The progress of a run that tries the plan which it has compiled to ``command_graph``: how many times as long as
+    planned the kernels of each queue take, waiting included, from the time on when each queue has ended a kernel."""
 
-    def __init__(self, fallback: Fallback, script: CommandGraph) -> None:
-        plan, of_lanes = script.lowered.plan, script.lines.items()
+    def __init__(self, fallback: Fallback, command_graph: CommandGraph) -> None:
+        plan, of_lanes = command_graph.lowered.plan, command_graph.lines.items()
         self._work = {a.node: a.end - a.start for a in plan.assignments} if plan is not None else {}
         """The planned seconds of each step."""
-        self._left = {lane: sum(map(self._of, map(script.commands.__getitem__, line))) for lane, line in of_lanes}
+        self._left = {
+            lane: sum(map(self._of, map(command_graph.commands.__getitem__, line))) for lane, line in of_lanes
+        }
         self._total, self._seconds = sum(self._left.values()), fallback.seconds
-        self._planning = PLANNING.planned_cell * len(script.lowered.graph) * len(script.problem.machine.devices)
-        self._ends = KernelEnds(script)
+        self._planning = (
+            PLANNING.planned_cell * len(command_graph.lowered.graph) * len(command_graph.problem.machine.devices)
+        )
+        self._ends = KernelEnds(command_graph)
         self._silent = {lane for lane, left in self._left.items() if left}  # queues that have ended nothing yet
         self._begin = 0.0
         self._before: dict[Lane, float] | None = None  # what was left then

@@ -152,25 +152,25 @@ class _DeviceRecorder:
         return DeviceCommands(self._device, slots, nodes, self._queues, ends, recorder, recorded)
 
 
-def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
+def recorded(executor: Executor, command_graph: CommandGraph) -> CommandBuffer | None:
     """Record a command graph's commands, in the queues that the executor uses now. None if they are not launches,
     copies within a device and fills only, some have undo copies, or some wait for those of other devices. The record
     holds as long as the queues stay the same. Makes the queues that are missing."""
-    if script.waits or executor.memory.guarded:
+    if command_graph.waits or executor.memory.guarded:
         return None
-    if not all(isinstance(c, Run) and not c.undo for c in script.commands):
+    if not all(isinstance(c, Run) and not c.undo for c in command_graph.commands):
         return None
-    device_of = {c.token: c.device for c in script.commands if isinstance(c, Run)}
-    if any(device_of[t] != c.device for c in script.commands if isinstance(c, Run) for t in c.after):
+    device_of = {c.token: c.device for c in command_graph.commands if isinstance(c, Run)}
+    if any(device_of[t] != c.device for c in command_graph.commands if isinstance(c, Run) for t in c.after):
         return None
-    for lanes, count in zip(executor.lanes, script.queues, strict=True):
+    for lanes, count in zip(executor.lanes, command_graph.queues, strict=True):
         lanes.need_queues(count)  # earlier runs may have used timed queues
     recorders: dict[DeviceIndex, _DeviceRecorder] = {}
     kernels: dict[int, tuple[DeviceIndex, KernelObject]] = {}
     versions: dict[int, Version] = {}
     ran: list[tuple[ProgramFacts, KernelFacts]] = []
-    graph = script.lowered.graph
-    for command in script.commands:
+    graph = command_graph.lowered.graph
+    for command in command_graph.commands:
         assert isinstance(command, Run)
         node, device = command.token, command.device
         task = graph.nodes[node]
@@ -199,12 +199,14 @@ def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
     return CommandBuffer(devices, set_by_calls, versions, bounded, steady)
 
 
-def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
+def play(
+    executor: Executor, command_graph: CommandGraph, buffer: CommandBuffer, at_once: bool
+) -> tuple[float, RunRecord]:
     """Enqueue everything, as nothing is under way, and wait; return the seconds and the record (with its failure, if a
     launch failed). ``at_once``: the run is known to end so soon that Ctrl-C may wait for it."""
     given: list[tuple[DeviceCommands, list[Event]]] = []
     ends: list[Awaited] = []
-    graph = script.lowered.graph
+    graph = command_graph.lowered.graph
     run = executor.start(graph, [*map(_DEVICE, buffer.devices)])
     result = run.record
     result.versions = buffer.versions

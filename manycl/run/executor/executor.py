@@ -367,7 +367,7 @@ class Executor:
             kernel.launched.add(kind)
             run.record.first[node] = asked
         how = lanes.queues[queue], kernel.kernel, chosen.global_size, chosen.local_size, launch.global_offset
-        waits = [*run.events_of(after), *uploads] or None
+        waits = [*(run.events_of(after) if after else ()), *uploads] or None
         if command.parts is not None and lanes.shortening is not None and chosen is launch:
             event = lanes.shortening.launch_in_parts(*how, waits, command.parts, command.beside)
         else:

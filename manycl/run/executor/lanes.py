@@ -12,7 +12,7 @@ import numpy as np
 
 from manycl.drivers.driver import DirectlyLaunched, Driver, DriverError, End, Event, Queue, Shortening
 from manycl.machine import HOST
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.commands.backend import UPLOADS, TransferQueue
 from manycl.run.executor.waits import AdaptiveWait
 from manycl.utilities.interrupts import interruptible
@@ -123,8 +123,8 @@ class Lanes:
         sent, came, driver = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8), self.driver
         try:
             queue, memory = driver.queue(timed=False), driver.allocate(len(sent))
-            driver.copy(queue, End(memory), End(sent), (Box(0, len(sent)),), ())
-            (*_, event) = driver.copy(queue, End(came), End(memory), (Box(0, len(sent)),), ())
+            driver.copy(queue, End(memory), End(sent), (Rectangle(0, len(sent)),), ())
+            (*_, event) = driver.copy(queue, End(came), End(memory), (Rectangle(0, len(sent)),), ())
             driver.flush(queue)
             driver.wait(event)
         except DriverError as error:

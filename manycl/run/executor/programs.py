@@ -27,7 +27,8 @@ from manycl.utilities.logs import logger
 log = logger(__name__)
 
 PROGRAMS_KEPT = 1024
-"""Programs that are cached for each device, which take up to a megabyte; graphs with more are built in each run."""
+"""Programs that are cached for each device, which take up to a megabyte; graphs with more are built in each run; our
+own choice."""
 
 
 def _source(program: ProgramFacts) -> Source:

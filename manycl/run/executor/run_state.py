@@ -186,7 +186,8 @@ class RunState:
         return not self.lanes[device].is_lost or self.lanes[device].driver.tells_when_lost
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
-        """As Backend.is_cut_off: the driver tells of the lost device's commands, and nothing had failed before."""
+        """Return what ``Backend.is_cut_off`` does: the driver tells of the lost device's commands, and none had failed
+        before."""
         driver = self.lanes[device].driver
         mine = [event for _, d, _, event in self.record.kernels if d == device]
         mine += [event for moved in self.record.transfers if moved.device == device for event in moved.events]

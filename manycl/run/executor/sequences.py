@@ -20,7 +20,7 @@ from manycl.utilities.logs import logger
 
 log = logger(__name__)
 
-_KEPT = 16  # sets of temporary memory, each of one queue, that are kept at most
+_KEPT = 16  # sets of temporary memory, each of one queue, that are kept at most; our own choice
 
 Views = dict[tuple[int, int, int | None], Allocation]
 """Parts of temporary memory, by number, offset and bytes (None: the whole)."""

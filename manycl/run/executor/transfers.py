@@ -12,7 +12,7 @@ from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
 from manycl.errors import RunError
 from manycl.graph.graph import BufferKey, CopyTask, FillTask, Piece
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.region import NOTHING, Box, Region, union
+from manycl.region import NOTHING, Rectangle, Region, union
 from manycl.run.commands.backend import FIRST, UPLOADS, Copy, TransferQueue
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
@@ -27,7 +27,7 @@ class Moved(NamedTuple):
     """Rows of a buffer."""
 
     key: BufferKey
-    rows: tuple[Box, ...]
+    rows: tuple[Rectangle, ...]
 
 
 class TransferLanes:
@@ -99,7 +99,7 @@ class TransferLanes:
                     if len(keys) > 1
                     else first.region
                 )
-                found = Moved(first.whole, rows.boxes)
+                found = Moved(first.whole, rows.rectangles)
             else:
                 found = Moved(keys[0], self._whole(keys[0]))
             self._joined[keys] = found
@@ -107,10 +107,10 @@ class TransferLanes:
 
     def _nbytes(self, moved: Moved) -> int | None:
         """Return the number of bytes that are moved (None: all of the buffer)."""
-        return None if moved.rows == self._whole(moved.key) else sum(box.nbytes for box in moved.rows)
+        return None if moved.rows == self._whole(moved.key) else sum(rect.nbytes for rect in moved.rows)
 
-    def _whole(self, key: BufferKey) -> tuple[Box, ...]:
-        return (Box(0, self._memory.nbytes(key)),)
+    def _whole(self, key: BufferKey) -> tuple[Rectangle, ...]:
+        return (Rectangle(0, self._memory.nbytes(key)),)
 
 
 def within(
@@ -122,9 +122,10 @@ def within(
         pattern, offset, nbytes = task.pattern, task.target_offset, task.nbytes
         return lambda queue, after: driver.fill(queue, target, pattern, offset, nbytes, after)
     source = End(memory.on_device(task.args[1].key, device))
-    # the box is counted from the source's first byte, and so must be the target
-    there, boxes = End(target, task.source_offset - task.target_offset), (Box(task.source_offset, task.nbytes),)
-    return lambda queue, after: driver.copy(queue, there, source, boxes, after)[-1]
+    # the rectangle is counted from the source's first byte, and so must be the target
+    there = End(target, task.source_offset - task.target_offset)
+    rectangles = (Rectangle(task.source_offset, task.nbytes),)
+    return lambda queue, after: driver.copy(queue, there, source, rectangles, after)[-1]
 
 
 def move(
@@ -143,18 +144,18 @@ def move(
     memories, device = [*map(_MEMORY, machine.devices)], DeviceIndex(0)
     try:
         for index, region in parts:
-            rows = () if region is NOTHING else region.boxes
+            rows = () if region is NOTHING else region.rectangles
             device = DeviceIndex(memories.index(index))
             driver, queue = lanes[device].driver, lanes[device].uploads if sends else lanes[device].downloads
             host = result
             if host is None:
-                nbytes = sum([box.nbytes for box in rows]) or None
+                nbytes = sum([rect.nbytes for rect in rows]) or None
                 if not sends and nbytes is None:
                     memory.replace(key)  # what the host has is stale
                 host = (memory.upload_source if sends else memory.download_target)(key, device, nbytes)
             there = End(memory.on_device(key, device))
             target, source = (there, host) if sends else (host, there)
-            events = driver.copy(queue, target, source, rows or (Box(0, memory.nbytes(key)),), ())
+            events = driver.copy(queue, target, source, rows or (Rectangle(0, memory.nbytes(key)),), ())
             sent += zip(repeat(driver), events, strict=False)
             driver.flush(queue)
         while sent:

@@ -27,15 +27,16 @@ from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.utilities.prompt import ShortTurns, give_way
 
 SPIN = 2e-4
-"""Seconds from the beginning of a wait in which looks follow one another directly. For devices for which a thread can
-block, it does so afterwards, and at once where waits take longer."""
+"""Seconds from the beginning of a wait in which looks follow one another directly: several times what waking a thread
+takes (our own choice). For devices for which a thread can block, it does so afterwards, and at once where waits take
+longer."""
 LOOKS = 8
-"""The number of looks after which other threads get a turn."""
+"""The number of looks after which other threads get a turn; our own choice."""
 YIELD = 0.01
 """Seconds of waiting in which that turn is, after ``SPIN``, a yield, which lets other threads run for some 50 us at
-least (Linux); later it is a pause."""
+least (Linux); later it is a pause (our own choice)."""
 PAUSE = 0.005
-"""The length of a pause after ``YIELD``, as a share of the time waited so far."""
+"""The length of a pause after ``YIELD``, as a share of the time waited so far; our own choice."""
 LONGEST = 1e-3
 """The longest pause, in seconds; also the most work for which the driver's own wait is used although Ctrl-C is not
 handled there (our own choice)."""
@@ -43,9 +44,11 @@ RESPONSIVE = 1e-4
 """Seconds after which a thread gives up Python's lock while a run is under way whose threads report; Python's default
 of 5 ms delays every report while another thread computes."""
 SAID_AFTER = 0.2
-"""Seconds; an interruption that is handled sooner needs no message."""
-SOON, RARELY = 8, 256
-"""Waits until the other way is tried again: the least (as soon as the better way has changed), and the most."""
+"""Seconds; an interruption that is handled sooner needs no message (our own choice)."""
+SOON = 8
+"""The least waits until the other way is tried again, as soon as the better way has changed; our own choice."""
+RARELY = 256
+"""The most waits until the other way is tried again; our own choice."""
 _CORES = os.cpu_count() or 1
 
 responsive = ShortTurns(RESPONSIVE)
@@ -86,8 +89,8 @@ def wait_beside(driver: Driver, event: Event) -> None:
 
 
 class AdaptiveWait:
-    """Whether polling or blocking takes less in the waits of all threads for one device. That depends on what else the
-    machine does just now, so both are tried."""
+    """The choice between polling and blocking, by what took less in the waits of all threads for one device. That
+    depends on what else the machine does just now, so both are tried."""
 
     def __init__(self) -> None:
         self._woken, self._looked = 2 * SPIN, 0.0  # average seconds of recent waits of either kind

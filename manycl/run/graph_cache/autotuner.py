@@ -10,16 +10,18 @@ from manycl.run.engine.trial import LOSING, Fallback
 from manycl.utilities.kept import ENOUGH
 
 PLANNED_RUNS = 4
-"""The number of first runs of a prepared graph that are planned, whatever that costs: each planning knows better how
-long kernels and transfers take."""
+"""The number of first runs of a prepared graph that are planned, whatever that costs, as each planning knows better how
+long kernels and transfers take; our own choice."""
 POSTPONED_RUNS = 32
-"""The most times that a policy is asked which says that it will know more soon; until then its plans do not count."""
+"""The most times that a policy is asked which says that it will know more soon; until then its plans do not count; our
+own choice."""
 TRIAL_SHARE = 0.03
-"""The part of the seconds of all runs that trials may cost, beside the time of one run."""
+"""The part of the seconds of all runs that trials may cost, beside the time of one run; our own choice."""
 FIRST_WAIT = 2
-"""The number of runs of the kept plan after which the policy is asked again, doubled each time."""
+"""The number of runs of the kept plan after which the policy is asked again, doubled each time; our own choice."""
 RIVAL = 3
-"""Each so many plannings, a rival is asked for: a plan that the policy does not predict to be the fastest."""
+"""The number of plannings of which the last one is asked for a rival, a plan that the policy does not predict to be the
+fastest; our own choice."""
 
 
 class TrialBudget:

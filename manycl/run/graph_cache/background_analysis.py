@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from manycl.analysis import service
@@ -21,7 +22,7 @@ from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Estimates, Wrapped
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
@@ -33,6 +34,9 @@ from manycl.run.executor.lanes import Worker
 from manycl.run.executor.waits import responsive
 from manycl.run.lowering.ranges import launches_of
 from manycl.utilities.unforeseen import told
+
+if TYPE_CHECKING:  # it is imported as the analysis begins
+    from manycl.analysis.launched import LaunchFacts
 
 LOADED = (
     "manycl.analysis.launched",
@@ -84,8 +88,8 @@ class _Asking(Wrapped):
 class BackgroundAnalysis:
     """The background analysis and planning of a session, by a thread of its own, which ends with the process."""
 
-    def __init__(self, looks: Looks) -> None:
-        self._looks = looks
+    def __init__(self, budget: AnalysisBudget) -> None:
+        self._budget = budget
         self._worker: Worker | None = None
         self._is_closed = False
 
@@ -172,14 +176,15 @@ class BackgroundAnalysis:
         kernels = len({(launch.program.tree, launch.kernel.name) for launch, _ in launches})
         interest.seconds = PLANNING.kernel_look * kernels + PLANNING.launch_look * len(launches)
         interest.is_begun = True
+        foreseen: set[LaunchFacts] = set()
         try:
             for launch, sizes in launches:
                 if self._is_closed:
                     return
                 split = split_of(launch, sizes)
                 if isinstance(split, Split):
-                    _foresee_ranges(launch, sizes, split, build)
-            self._looks.know([launch for launch, _ in launches])
+                    _foresee_ranges(launch, sizes, split, build, foreseen)
+            self._budget.know([launch for launch, _ in launches])
         finally:
             interest.end()
 
@@ -206,10 +211,16 @@ def _launches(graph: Batch | Graph) -> list[_Sized]:
     return list(found.values())
 
 
-def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, build: Build) -> None:
-    """Compute what ranges of a launch touch, for which plans that divide it will ask, and build their kernels."""
+def _foresee_ranges(
+    launch: Launch, sizes: Mapping[BufferKey, int], split: Split, build: Build, foreseen: set[LaunchFacts]
+) -> None:
+    """Compute what ranges of a launch touch, for which plans that divide it will ask, and build their kernels; once of
+    launches that touch the same, moved."""
     try:
         division = divide(with_work_groups(run_as(launch, 0)), split.dimension, sizes)
+        if division.facts in foreseen:
+            return
+        foreseen.add(division.facts)
         half = -(-split.groups // 2)
         ranges = [division.range(f, count) for f, count in ((0, half), (half, split.groups - half)) if count]
         division.expect(ranges)

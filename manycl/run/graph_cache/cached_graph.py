@@ -263,7 +263,7 @@ class CachedGraph:
         plan = tuner.plan or tuner.ahead or (former and former.plan)
         if plan is None:
             return ()
-        played = [c.script.lowered for c in self._commands if isinstance(c, KeptCommands) and c.plan is plan]
+        played = [c.command_graph.lowered for c in self._commands if isinstance(c, KeptCommands) and c.plan is plan]
         found = (first_reads(of, self.session.machine).get(key) for of in (*played, *self.session.data.steps.of(plan)))
         return next(filter(None, found), ())
 
@@ -299,20 +299,23 @@ class CachedGraph:
     def _keep(self, result: Result, of: Signature) -> None:
         """Keep the commands of a run by the kept plan, or by one that may become it, unless the run was long: they are
         enqueued at once, and Ctrl-C would have to wait for them."""
-        script, kept = result.script, self._tuner.plan
+        command_graph, kept = result.command_graph, self._tuner.plan
         if kept is not None and (subject := result.moving(kept)) is not None:
             found = KeptShares(subject, kept, of, self._devices)
             self._commands = [found, *self._commands[: PLANS - 1]]
-        if script is None or result.seconds > at_once(script.problem):
+        if command_graph is None or result.seconds > at_once(command_graph.problem):
             return
-        if kept is None or script.plan is kept:
-            self._commands = [KeptCommands(script, of, self._devices, self.is_lasting), *self._commands[: PLANS - 1]]
+        if kept is None or command_graph.plan is kept:
+            self._commands = [
+                KeptCommands(command_graph, of, self._devices, self.is_lasting),
+                *self._commands[: PLANS - 1],
+            ]
 
     def analyse(self, seconds: float, graph: Callable[[], Batch | Graph | None], is_awaited: bool = False) -> None:
         """Analyse in the background how launches may be divided, if a run of so many seconds may gain by that.
         ``is_awaited``: other processes would wait for its runs, however short they are."""
         if is_awaited or not gains_nothing(seconds):
-            self.session.models.looking.begin(self.interest, graph, self.session.devices.build)
+            self.session.models.background.begin(self.interest, graph, self.session.devices.build)
         if self.interest.is_done:
             self.examine()
 

@@ -18,13 +18,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
+from math import inf
 from typing import TYPE_CHECKING
 
 from manycl.graph.copies import Place
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.signature import Signature, signature
-from manycl.machine import HOST_BIT, DeviceIndex, queue_counts
+from manycl.machine import HOST_BIT, Device, DeviceIndex, queue_counts
 from manycl.model.transfer import LARGE
 from manycl.plan import policies
 from manycl.plan.movable import SHORTEST
@@ -101,7 +102,7 @@ class GraphCache:
             result = session.run(graph, policy, queues=self.queues, options=self.options)
             self._analyse(result)
             return result
-        keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
+        keys, parts, valid = found.keys, session.directory.valid_regions, session.directory.valid
         places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy)
         self._uses(known, found.keys)
@@ -181,8 +182,9 @@ class GraphCache:
         if known is None:
             facts = Facts(policy, None, *self._there, False, self._fresh)
             if facts.devices > 1 and facts.gpu is None and facts.fastest is not None:
-                fastest = session.machine.devices[facts.fastest]
-                facts = facts._replace(first=session.models.took(first, fastest))
+                planned = last if decided is not None and decided.device is None else None
+                took = self._took(first, session.machine.devices[facts.fastest], planned)
+                facts = facts._replace(first=took)
             self._decided = decide(facts)
         else:
             is_asked = bool(self._demanded) and known.is_looked_at
@@ -192,6 +194,20 @@ class GraphCache:
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
             known.obey(self._decided)
         return self._decided
+
+    def _took(self, first: DeviceTask | None, device: Device, planned: RecurringGraph | None) -> float:
+        """Return the seconds that a command took on such a device, also in the last graph, if that was ``planned`` and
+        short: a plan of the next one would learn from that as well. Infinite where it is not known."""
+        models, devices = self._session.models, self._session.devices
+        took = models.took(first, device)
+        is_short = planned is not None and gains_nothing(planned.usual, planned.runs == 1)
+        if took == inf and is_short and devices.lock.acquire(blocking=False):
+            try:
+                devices.learn()
+            finally:
+                devices.lock.release()
+            took = models.took(first, device)
+        return took
 
     def first_reads(self, key: BufferKey) -> Sequence[ValidRegion]:
         """Return the regions of a buffer that devices are expected to need first, with the masks of their memories;
@@ -247,9 +263,9 @@ class GraphCache:
 
     def ran_eagerly(self, run: EagerResult, seconds: float, policy: str) -> None:
         """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
-        self._settle()
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
+        self._settle()
         self._is_decided = False
         seconds += self._giving()
         self._note_read()
@@ -334,14 +350,14 @@ class GraphCache:
     def _analyse(self, result: Result) -> None:
         """Analyse in the background how long launches may be divided that a policy has given to devices at run time:
         later ones may leave their devices then."""
-        problem = result.playback.script.problem if result.playback is not None else None
+        problem = result.playback.command_graph.problem if result.playback is not None else None
         if problem is None or result.seconds < SHORTEST or not isinstance(splits := problem.splits, AnalysedSplits):
             return
         if self._interest.is_done:
             self._interest = Interest()
         if not all(map(splits.is_known, range(len(problem.graph)))):
             session = self._session
-            session.models.looking.begin(self._interest, lambda: problem.graph, session.devices.build)
+            session.models.background.begin(self._interest, lambda: problem.graph, session.devices.build)
 
 
 def _is_static(policy: str) -> bool:

@@ -67,9 +67,14 @@ class KeptCommands:
     devices when it was made, as it is for no others. ``lasting``: its buffers exist as long as it does."""
 
     def __init__(
-        self, script: CommandGraph, of: Signature, devices: int, lasting: bool, recording: _Recording | None = None
+        self,
+        command_graph: CommandGraph,
+        of: Signature,
+        devices: int,
+        lasting: bool,
+        recording: _Recording | None = None,
     ) -> None:
-        self.script, self.plan, self.of = script, script.plan, of
+        self.command_graph, self.plan, self.of = command_graph, command_graph.plan, of
         self._devices, self._is_lasting = devices, lasting
         self._memory: int | None = None  # the version of the memory after the last run
         self._recording = _Recording(of) if recording is None else recording
@@ -77,24 +82,24 @@ class KeptCommands:
     def on(self, graph: Graph, of: Signature) -> KeptCommands | None:
         """Return the commands of a graph of the same structure with the signature ``of``. None where they name pieces
         of buffers, or windows."""
-        if not self.script.is_plain:
+        if not self.command_graph.is_plain:
             return None
-        script = self.script.on(graph, dict(zip(self.of.keys, of.keys, strict=True)))
-        return KeptCommands(script, of, self._devices, self._is_lasting, self._recording)
+        command_graph = self.command_graph.on(graph, dict(zip(self.of.keys, of.keys, strict=True)))
+        return KeptCommands(command_graph, of, self._devices, self._is_lasting, self._recording)
 
     def play(self, session: Session, learning: bool) -> Result | None:
         """Play the commands. Return None where buffers are not where they need them, or the session's devices have
         changed. ``learning``: whether the times of kernels are learned from. Raises what ``Session.run`` raises."""
-        result = session.repeat(self.script.problem.graph, self._devices, learning, partial(self._play, session))
+        result = session.repeat(self.command_graph.problem.graph, self._devices, learning, partial(self._play, session))
         if result is not None:
             self._memory = session.backend.memory.version
             self._recording.seconds, self._recording.scalars = result.seconds, self.of.scalars
         return result
 
     def _play(self, session: Session) -> Result | None:
-        script, lowered, memory = self.script, self.script.lowered, session.backend.memory
+        command_graph, lowered, memory = self.command_graph, self.command_graph.lowered, session.backend.memory
         devices = session.devices
-        devices.used.become(script.devices)
+        devices.used.become(command_graph.devices)
         has_own = lowered.temporaries or lowered.room is not None
         if (has_own and not session.data.steps.exists(lowered)) or not lowered.fits(session.directory):
             return None
@@ -103,7 +108,7 @@ class KeptCommands:
         is_roomy = is_ready or devices.machine.memories == 1
         watch = EventMonitor(devices.events, devices.machine, devices.used)
         return again(
-            script,
+            command_graph,
             session.backend,
             session.directory,
             setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, devices, session.data)),
@@ -114,14 +119,14 @@ class KeptCommands:
 
     def _by_calls(self, session: Session, watch: EventMonitor, playback: Playback) -> Result | None:
         """Make the recorded calls; return None if there are none."""
-        script, buffer = self.script, self._buffer(session)
+        command_graph, buffer = self.command_graph, self._buffer(session)
         if buffer is None:
             return None
-        executor, plan = session.backend, script.plan
+        executor, plan = session.backend, command_graph.plan
         known = self._recording
         is_certain = buffer.bounded and (buffer.steady or self.of.scalars == known.scalars)
         try:
-            taken, record = play(executor, script, buffer, is_certain and known.seconds <= LONGEST)
+            taken, record = play(executor, command_graph, buffer, is_certain and known.seconds <= LONGEST)
         except BaseException as error:
             _give(playback)
             playback.lose(f"the run was stopped by {type(error).__name__}")
@@ -129,27 +134,29 @@ class KeptCommands:
         if record.failure is not None:
             _give(playback)
             playback.fail(record.failure)
-            subject = Subject(script.problem, script.lowered, session.directory.valid)
+            subject = Subject(command_graph.problem, command_graph.lowered, session.directory.valid)
             return resumed(subject, playback, executor, plan.policy, watch)
         playback.end()
-        graph, machine = script.problem.graph, executor.machine
-        return Result(graph, machine, plan.policy, taken, record, plan=plan, lowered=script.lowered, playback=playback)
+        graph, machine = command_graph.problem.graph, executor.machine
+        return Result(
+            graph, machine, plan.policy, taken, record, plan=plan, lowered=command_graph.lowered, playback=playback
+        )
 
     def _buffer(self, session: Session) -> CommandBuffer | None:
         """Return the recorded calls on the buffers. Raises what its commands would raise."""
         executor, known = session.backend, self._recording
-        if session.debug or self.script.lowered.room is not None:
+        if session.debug or self.command_graph.lowered.room is not None:
             return None
         try:
             if known.is_timed != executor.profile:
                 known.of, known.is_timed, known.buffer = self.of, executor.profile, None
-                known.buffer = recorded(executor, self.script)
+                known.buffer = recorded(executor, self.command_graph)
             if known.buffer is None:
                 return None
             found: tuple[CommandBuffer, CommandBuffer] | None = executor.memory.bound.get(self)
             if found is None or found[0] is not known.buffer:
                 keys = dict(zip(known.of.keys, self.of.keys, strict=True))
-                found = known.buffer, known.buffer.bound(executor, self.script.lowered.graph, keys)
+                found = known.buffer, known.buffer.bound(executor, self.command_graph.lowered.graph, keys)
                 executor.memory.bound[self] = found
         except ManyclError:
             raise

@@ -37,7 +37,7 @@ class LoweringCache:
         """Return the steps from the cache, or new ones."""
         limits = limited(problem, plan) if not problem.roomy else {}
         graph = problem.graph
-        is_plain = not (limits or directory.parts or graph.parts or graph.own)
+        is_plain = not (limits or directory.valid_regions or graph.parts or graph.own)
         if is_plain and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
         demanded = problem.demanded if plan is not None and plan.movable else frozenset()  # (decides the chunks)

@@ -1,1 +1,3 @@
-"""Lowering: from a plan to range tasks on pieces of buffers."""
+"""Lowering: from a plan to range tasks on pieces of buffers.
+
+May import, of run: data, stealing, tiling."""

@@ -26,19 +26,21 @@ from manycl.run.stealing.work_stealing import PART
 
 MOST = 48
 """The most chunks of a launch for each of its shares: cutting its buffers along them takes some 50 us a chunk."""
-CELLS = 2.0
-"""Chunks for each of the packets that a share is to run in, where other processes may demand its device."""
+CHUNKS_PER_PACKET = 2.0
+"""Chunks for each of the packets that a share is to run in, where other processes may demand its device; our own
+choice."""
 FINEST = 300
-"""The smallest part of a launch that a chunk is (1 / FINEST), while all of the launch counts: less decides nothing."""
+"""The smallest part of a launch that a chunk is (1 / FINEST), while all of the launch counts: less decides nothing; our
+own choice."""
 FINEST_DEMANDED = 1024
 """The smallest part of a launch that a chunk is (1 / FINEST_DEMANDED) where other processes may demand its device:
-chunks are as short as packets are to be there."""
+chunks are as short as packets are to be there; our own choice."""
 
 TOGETHER = (64, 12, 12)
-"""Work-items in each dimension that a processor's threads run beside each other in vectors and in registers
-(``analysis/work_group``). A chunk has so many, or a multiple, as a remainder takes longer."""
+"""Work-items in each dimension that a processor's threads run beside each other in vectors and in registers, at most
+(``analysis/work_group``). A chunk has so many, or a multiple, as a remainder takes longer; our own choice."""
 LEAST = 30
-"""Such groups of work-items that a launch must have for its chunks to be multiples of them."""
+"""Such groups of work-items that a launch must have for its chunks to be multiples of them; our own choice."""
 
 
 def in_chunks(plan: Plan, problem: Problem) -> Plan:
@@ -53,7 +55,7 @@ def in_chunks(plan: Plan, problem: Problem) -> Plan:
             size = settled.get((a.node, a.device))
             count = a.groups / size if size else _packets(problem, a)
             packets[a.node] = max(packets.get(a.node, 0.0), count)
-    most = {node: max(MOST, min(math.ceil(CELLS * packets[node]), FINEST_DEMANDED)) for node in shares}
+    most = {node: max(MOST, min(math.ceil(CHUNKS_PER_PACKET * packets[node]), FINEST_DEMANDED)) for node in shares}
     least = {node: -(-sum(groups) // max(FINEST, most[node])) for node, groups in shares.items()}
     counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}
     out, others = [], may_differ(problem, flags.strict())

@@ -1,6 +1,6 @@
-"""Launches without a source, divided as their declared slices say. Of papers' examples and described applications only
-the kernels' times are known, and which slices of buffers ranges touch (:class:`manycl.plan.split.Split`). They are
-simulated like all other launches."""
+"""Launches without a source, divided as their declared linear regions say. Of papers' examples and described
+applications only the kernels' times are known, and which linear regions of buffers ranges touch
+(:class:`manycl.plan.split.Split`). They are simulated like all other launches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Declared(Division):
         launch = self.launch
         found: dict[BufferKey, Access] = {}
         for key in dict.fromkeys((*launch.reads, *launch.writes)):
-            part, size = self._split.slices.get(key), self.sizes[key]
+            part, size = self._split.regions.get(key), self.sizes[key]
             touched = Region.span(*((0, size) if part is None else part.bounds(groups.first, groups.count, size)))
             overwrites = key in launch.overwrites and self._split.merge is Reduction.NONE
             reads = touched if key in launch.reads else NOTHING

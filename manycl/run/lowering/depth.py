@@ -72,17 +72,17 @@ def in_depth(problem: Problem, plan: Plan) -> InDepth:
     """Return the plan in which launches run in depth where that is predicted to pay, as deep as pays most, or with
     border ranges first where that pays more."""
     found, assignments = InDepth(plan), [[a] for a in plan.assignments]
-    for segment in _segments(problem, plan):
-        deep = segment.best()
+    for sequence in _sequences(problem, plan):
+        deep = sequence.best()
         if deep is None:
             continue
         if deep.before:
-            found.own.update(dict.fromkeys(segment.nodes, frozenset(segment.written)))
+            found.own.update(dict.fromkeys(sequence.nodes, frozenset(sequence.written)))
             found.before.update(deep.before)
-            found.after[segment.nodes[-1]] = deep.after
+            found.after[sequence.nodes[-1]] = deep.after
         else:
             found = replace(found, is_cut=True)
-        for at in range(segment.begin, segment.begin + len(segment.nodes) * len(segment.devices)):
+        for at in range(sequence.begin, sequence.begin + len(sequence.nodes) * len(sequence.devices)):
             (a,) = assignments[at]
             assignments[at] = [a.of_range(groups) for groups in deep.ranges[a.node][a.device]]
     if not found.own and not found.is_cut:
@@ -102,7 +102,7 @@ class _LaunchKind:
     written: Mapping[BufferKey, Region]
 
 
-def _segments(problem: Problem, plan: Plan) -> Iterator[_Segment]:
+def _sequences(problem: Problem, plan: Plan) -> Iterator[_LaunchSequence]:
     """Yield launches that may run in depth together: one after another in the graph and in the plan, each in one range
     in each of the same queues."""
     known: dict[object, _LaunchKind | None] = {}
@@ -126,14 +126,14 @@ def _segments(problem: Problem, plan: Plan) -> Iterator[_Segment]:
         members = plan.assignments[at : at + len(of[node])]
         kind = kinds.get(node) if all(a.node == node for a in members) else None
         if run and (kind is None or node != run[-1] + 1 or kind.lanes != kinds[run[-1]].lanes):
-            yield _Segment(problem, run, [kinds[n] for n in run], begin)
+            yield _LaunchSequence(problem, run, [kinds[n] for n in run], begin)
             run = []
         if kind is not None:
             begin = begin if run else at
             run.append(node)
         at += 1 if kind is None else len(members)
     if run:
-        yield _Segment(problem, run, [kinds[n] for n in run], begin)
+        yield _LaunchSequence(problem, run, [kinds[n] for n in run], begin)
 
 
 def _is_valid(problem: Problem, ranges: Sequence[Assignment]) -> bool:
@@ -185,7 +185,7 @@ class _Block:
 
 
 class _Deep(NamedTuple):
-    """A segment in some depth, which takes ``seconds`` by prediction: ``ranges`` by node and device, in their order;
+    """A sequence in some depth, which takes ``seconds`` by prediction: ``ranges`` by node and device, in their order;
     what is copied before nodes (nothing where no buffers are copied), and ``after`` the last one."""
 
     seconds: float
@@ -194,7 +194,7 @@ class _Deep(NamedTuple):
     after: tuple[DeepCopy, ...]
 
 
-class _Segment:
+class _LaunchSequence:
     """Launches (``nodes``) one after another that may run in depth: the assignments from ``begin`` on of a plan."""
 
     def __init__(self, problem: Problem, nodes: Sequence[int], kinds: Sequence[_LaunchKind], begin: int) -> None:
@@ -231,7 +231,7 @@ class _Segment:
         return best if best is not None and self._pays(today.seconds - best.seconds) else None
 
     def _borders_first(self, today: _Deep) -> _Deep:
-        """Return the segment with the border ranges of its launches first, where exchanges beside the other ranges
+        """Return the sequence with the border ranges of its launches first, where exchanges beside the other ranges
         save more than further launches take. ``today``: in a depth of 1."""
         seconds, ranges, devices = today.seconds, dict(today.ranges), self._problem.machine.devices
         for node, kind, after in zip(self.nodes, self._kinds, self._kinds[1:], strict=False):
@@ -359,7 +359,7 @@ class _Segment:
         return _Block(ranges, needs, left, touched, written, max(seconds.values()))
 
     def _at(self, depth: int) -> _Deep | None:
-        """Return the segment in blocks of so many launches; None where that is not possible."""
+        """Return the sequence in blocks of so many launches; None where that is not possible."""
         firsts = range(0, len(self.nodes), depth)
         blocks = [self._block(tuple(self._kinds[first : first + depth])) for first in firsts]
         contents: Contents = {}  # what is found in the buffers, of all that a device touches

@@ -60,12 +60,14 @@ def lower(
     given = plan
     if problem.graph.own:  # each run's own, as plans of the same graph are kept beside each other
         problem = replace(problem, graph=rekeyed(problem.graph, directory.new_key))
-    passes: Sequence[TimeTile] = ()
+    time_tiles: Sequence[TimeTile] = ()
     if limits and plan is not None:
-        plan, passes = fitted(problem, plan, limits)
+        plan, time_tiles = fitted(problem, plan, limits)
         split = split or plan.is_split
-    in_parts = problem.graph.parts or (directory.parts and not directory.parts.keys().isdisjoint(problem.graph.buffers))
-    source = LoweringInput(problem, plan, directory, contents, limits or {}, passes)
+    in_parts = problem.graph.parts or (
+        directory.valid_regions and not directory.valid_regions.keys().isdisjoint(problem.graph.buffers)
+    )
+    source = LoweringInput(problem, plan, directory, contents, limits or {}, time_tiles)
     if not split and not in_parts:
         own = tuple([problem.graph.buffers[key] for key in sorted(problem.graph.own)])
         lowered = Lowered(problem.graph, plan, temporaries=own, own=tuple([b.key for b in own]))
@@ -87,7 +89,7 @@ def lower(
             raise
     # windows of the smallest size may fit
     plan = fitted(problem, given, limits, together=False).plan if given is not None else None
-    return with_room(problem, _Assembly(source._replace(plan=plan, passes=(), shared=False)).result(), limits)
+    return with_room(problem, _Assembly(source._replace(plan=plan, time_tiles=(), shared=False)).result(), limits)
 
 
 def _is_split(problem: Problem, plan: Plan) -> bool:
@@ -109,7 +111,7 @@ class _Assembly:
     """A plan's range tasks, assembled to a graph: buffers are cut into pieces, and steps put in order."""
 
     def __init__(self, source: LoweringInput) -> None:
-        self.problem, self.plan, self.directory, _, self.limits, self.passes, *_ = source
+        self.problem, self.plan, self.directory, _, self.limits, self.time_tiles, *_ = source
         self.graph = self.problem.graph
         self.of = _by_node(self.graph, self.plan)
         drafted = Drafting(source, self.of, self._as_wholes()).result()
@@ -129,7 +131,7 @@ class _Assembly:
         devices = self.problem.machine.devices
         read, had = (defaultdict[BufferKey, list[tuple[int, Region]]](list) for _ in range(2))  # with their memories
         for key, nbytes in self.sizes.items() if chunk else ():
-            for region, mask in self.directory.parts_of(key, nbytes):
+            for region, mask in self.directory.regions_of(key, nbytes):
                 for memory in places(mask) if not mask & HOST_BIT else ():
                     had[key].append((memory, region))
         for draft in drafts if chunk else ():
@@ -214,10 +216,10 @@ class _Assembly:
 
     def _rounds(self, alike: Mapping[int, Sequence[_OnPieces]]) -> Iterator[tuple[int, Sequence[_OnPieces]]]:
         """Yield all steps in an order in which they might run, with their node; those that run beside each other come
-        together. The order is node by node, and column by column in a time tile."""
-        if self.passes:
-            units = contracted(self.graph, self.passes)
-            assert units is not None, "it was checked that passes do not wait for one another"
+        together. The order is node by node, and tile by tile in a time tile."""
+        if self.time_tiles:
+            units = contracted(self.graph, self.time_tiles)
+            assert units is not None, "it was checked that time tiles do not wait for one another"
         else:
             units = list(range(len(self.drafts)))
         for unit in units:
@@ -226,8 +228,8 @@ class _Assembly:
                     yield unit, list(same_round)
                 continue
             made = {node: iter(alike[id(self.drafts[node])]) for node in unit.nodes}
-            for column in unit.columns:
-                for node, _ in column.ranges:
+            for tile in unit.tiles:
+                for node, _ in tile.ranges:
                     yield node, [next(made[node])]
 
     def _room(self, using: list[dict[BufferKey, BufferKey]]) -> Room | None:

@@ -27,7 +27,7 @@ from manycl.utilities.logs import logger
 log = logger(__name__)
 _Bytes = npt.NDArray[np.uint8]
 _FLAG = np.dtype(np.int32)  # what a merge sets where a promise is broken
-_MOST_GAPS = 64  # the most runs of undefined bytes, which are cleared one by one
+_MOST_GAPS = 64  # the most runs of undefined bytes, which are cleared one by one; our own choice
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class DividedNode:
 
     @property
     def on_first(self) -> DividedNode:
-        """The same, merged on the device of the first range."""
+        """This node, merged on the device of the first range."""
         return replace(self, home=self.ranges[0], at=self.memories[0])
 
     @property

@@ -18,10 +18,12 @@ from manycl.run.lowering.steps import Lowered
 from manycl.utilities.unforeseen import told
 
 LOOKED_AT = 256
-"""Different launches of a run that are analysed, at most: each takes a fraction of a millisecond the first time."""
+"""Different launches of a run that are analysed, at most: each takes a fraction of a millisecond the first time; our
+own choice."""
 QUESTIONS = 4
-"""Launches of a repeated graph about which isl is asked, at most, where the quick analysis gives no answer: this takes
-seconds, at worst. It takes longer than moving a gigabyte, so isl is not asked about graphs that run once."""
+"""Launches of a repeated graph about which isl is asked, at most, where the quick analysis gives no answer; our own
+choice: this takes seconds, at worst. It takes longer than moving a gigabyte, so isl is not asked about graphs that run
+once."""
 
 
 class Overwritten:

@@ -16,9 +16,9 @@ from manycl.units import PAGE
 def chunks(region: Region, most: int) -> list[Region]:
     """Return a region as several of about ``most`` bytes, if it is much larger and one interval or one rectangle."""
     low, high = region.hull
-    if high - low < 2 * most or region.nbytes < 2 * most or len(region.boxes) != 1:
+    if high - low < 2 * most or region.nbytes < 2 * most or len(region.rectangles) != 1:
         return [region]
-    offset, width, _, count, *_ = region.boxes[0]
+    offset, width, _, count, *_ = region.rectangles[0]
     if count == 1:
         number = width // most
         ends = [width * i // number // PAGE * PAGE for i in range(number)] + [width]
@@ -63,13 +63,14 @@ class Cut:
             regions.update((region, None) for region in (access.reads, access.writes) if region)
 
     def make(self, buffers: Mapping[BufferKey, Buffer]) -> None:
-        """Cut the buffers, so that each piece lies in one part of its buffer."""
+        """Cut the buffers, so that each piece lies in one valid region of its buffer."""
         for key, buffer in buffers.items():
-            regions, parts = list(self._regions[key]), tuple([p.region for p in self._directory.parts.get(key, ())])
+            regions = list(self._regions[key])
+            valid = tuple([v.region for v in self._directory.valid_regions.get(key, ())])
             found, held = self._cut(key, buffer.nbytes, regions)
-            if parts and holders(found, parts) is None:
-                self.along[key] = parts
-                regions = list(dict.fromkeys((*regions, *parts)))
+            if valid and holders(found, valid) is None:
+                self.along[key] = valid
+                regions = list(dict.fromkeys((*regions, *valid)))
                 found, held = self._cut(key, buffer.nbytes, regions)
             if len(found) == 1:
                 self.buffers[key] = buffer

@@ -23,16 +23,16 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
-from manycl.plan.timeline.segments import INITIAL
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.timeline.timeline import Timeline
+from manycl.plan.timeline.writer_intervals import INITIAL
 from manycl.plan.tuning import PLANNING
 from manycl.run.lowering.steps import RANGE, Lowered
 
 PARTS = 4
-"""The most parts of a range."""
+"""The most parts of a range; our own choice."""
 SMALLEST = 1 / 8
-"""The smallest part of a range that a part is."""
+"""The smallest part of a range that a part is; our own choice."""
 NONE: Mapping[int, Collection[BufferKey]] = {}
 
 
@@ -107,7 +107,7 @@ class _Cutter:
         line = [i for i, a in enumerate(assignments) if a.device == device]
         if len({assignments[i].queue for i in line}) == 1:
             problem, memory = self._uploads, self._problem.machine.devices[device].memory
-            if any(problem.parts.values()) or any(memory not in places for places in problem.valid.values()):
+            if any(problem.valid_intervals.values()) or any(memory not in places for places in problem.valid.values()):
                 self._begin(device, line)
             self._end(device, line)
 
@@ -172,8 +172,8 @@ class _Cutter:
     def _written(self, index: int, low: int, high: int, wanted: Collection[BufferKey]) -> list[int]:
         """Return the bytes of each ``wanted`` buffer that some groups of an assignment write."""
         a, buffers = self._plan.assignments[index], self._problem.graph.buffers
-        slices = self._problem.splits[a.node].slices if wanted else {}
-        bounds = [slices[key].bounds(a.first + low, high - low, buffers[key].nbytes) for key in wanted]
+        regions = self._problem.splits[a.node].regions if wanted else {}
+        bounds = [regions[key].bounds(a.first + low, high - low, buffers[key].nbytes) for key in wanted]
         return [until - begin for begin, until in bounds]
 
     # inputs
@@ -183,9 +183,9 @@ class _Cutter:
         """The problem in which all contents but the host's are where they are needed: of contents in parts that are no
         intervals, problems know the memory of the largest part only, and ranges need little of the others."""
         valid = {key: places for key, places in self._problem.valid.items() if HOST in places}
-        parts = self._problem.parts
+        parts = self._problem.valid_intervals
         hosts = {key: tuple([p for p in found if HOST in p.memories]) for key, found in parts.items()}
-        return replace(self._problem, valid=valid, parts=hosts)
+        return replace(self._problem, valid=valid, valid_intervals=hosts)
 
     def _begin(self, device: DeviceIndex, line: Sequence[int]) -> None:
         """Place the device's ranges on a timeline and cut those that wait for their data; end at the first range that
@@ -201,9 +201,9 @@ class _Cutter:
                 return
             fit, gain = timeline.fit(a.node, device, a.first, count, not_before=free), 0.0
             if split is not None:
-                arrived = timeline.arrival([part for part in needs if part[0] not in split.slices], device, [], [])
+                arrived = timeline.arrival([part for part in needs if part[0] not in split.regions], device, [], [])
                 wait = fit.start - max(free, arrived)
-                moves = [m for m, *_ in fit.hops if m.buffer in split.slices]
+                moves = [m for m, *_ in fit.hops if m.buffer in split.regions]
                 link = sum([m.end - m.start for m in moves])
                 self._inputs[i] = _Inputs([(m.nbytes, m.source, m.target) for m in moves], link, wait)
                 if self._pays(min(wait, fit.end - fit.start)):  # a wait too short as a whole is too short in part
@@ -228,7 +228,7 @@ class _Cutter:
         """Return whether nodes before a node write bytes of a buffer, and not all of these are placed."""
         if self._first_writer.get(key, node) >= node:
             return False
-        written = [s for s in timeline.segments.touched(key, low, high) if s.writer != INITIAL]
+        written = [s for s in timeline.intervals.touched(key, low, high) if s.writer != INITIAL]
         return sum([min(high, s.high) - max(low, s.low) for s in written]) < high - low
 
     # results
@@ -297,11 +297,11 @@ class _Cutter:
                 for key, low, high in self._problem.needs(b.node, b.first, count):
                     if key not in made:
                         continue
-                    mine = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
+                    mine = split.regions[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
                     if low < mine[0] or high > mine[1]:
                         return []  # another device writes it at the same time: no device is to wait for its turns
                     if turn < len(ends):
-                        needed = _groups_until(split.slices[key], high) - a.first
+                        needed = _groups_until(split.regions[key], high) - a.first
                         ends[turn] = max(ends[turn], needed)
         return ends if all(x < y for x, y in pairwise((0, *ends, a.groups))) else []
 
@@ -346,6 +346,6 @@ def _ends(sizes: Sequence[float], groups: int) -> list[int]:
     return [max(1, round(groups * end)) for end in list(accumulate(sizes))[:-1]]
 
 
-def _groups_until(part: Slice, high: int) -> int:
+def _groups_until(part: LinearRegion, high: int) -> int:
     """Return how many groups, from the first of the launch, touch all bytes below ``high``."""
     return -(-(high - part.offset - (part.width or part.stride)) // part.stride) + 1

@@ -28,7 +28,7 @@ from manycl.run.lowering.index_arrays import narrow
 from manycl.run.lowering.merging import DividedNode, MergeSteps, RangeTask
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import COMBINE, COPY, RANGE, Step
-from manycl.run.tiling.columns import Columns
+from manycl.run.tiling.tile_access import TileAccess
 from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import Windows, intervals
 
@@ -58,15 +58,15 @@ class LoweringInput(NamedTuple):
     ``directory``: its present state counts. ``contents``: those of buffers as the run begins, which may decide what
     is read (None: the steps are only foreseen); then launches that are divided by a promise which has not been
     checked are compared with their ranges, too. ``limits``: the bytes of buffers that devices may hold at a time
-    whose ranges work on windows; ``shared``: as for :class:`windows.Windows`. ``passes``: the time tiles, whose
-    ranges run in columns, one after another. ``deep``: the launches that run in depth."""
+    whose ranges work on windows; ``shared``: as for :class:`windows.Windows`. ``time_tiles``: the plan's, whose
+    ranges run tile after tile. ``deep``: the launches that run in depth."""
 
     problem: Problem
     plan: Plan | None
     directory: Directory
     contents: HostContents | None
     limits: Mapping[DeviceIndex, int]
-    passes: Sequence[TimeTile] = ()
+    time_tiles: Sequence[TimeTile] = ()
     shared: bool = True
     deep: InDepth | None = None
 
@@ -76,7 +76,7 @@ class Drafting(MergeSteps):
     nodes of which each range counts as touching all that the node does."""
 
     def __init__(self, source: LoweringInput, of: Sequence[Sequence[Assignment]], as_wholes: Container[int]) -> None:
-        self.problem, _, self.directory, self.contents, self.limits, passes, shared, self.deep = source
+        self.problem, _, self.directory, self.contents, self.limits, time_tiles, shared, self.deep = source
         directory, self.graph = source.directory, source.problem.graph
         self.of, self._as_wholes = of, as_wholes
         self._own: dict[tuple[object, ...], BufferKey] = {}  # what devices in depth have of their own
@@ -86,7 +86,7 @@ class Drafting(MergeSteps):
         self.looked_at: list[LookedAt] = []
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
-        self.columns = Columns(self.graph, passes)
+        self.tiles = TileAccess(self.graph, time_tiles)
         # intervals that may be windows, by range
         self._may: dict[tuple[Division, GroupRange], dict[BufferKey, tuple[int, int]]] = {}
         self.windows = Windows(self._intervals(), directory.new_key, shared)
@@ -94,7 +94,7 @@ class Drafting(MergeSteps):
 
     def _defined(self, key: BufferKey) -> Region:
         """Return the bytes of a buffer that have contents."""
-        parts = self.directory.parts.get(key)
+        parts = self.directory.valid_regions.get(key)
         if parts is not None:
             return union(p.region for p in parts if p.mask)
         return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
@@ -103,8 +103,8 @@ class Drafting(MergeSteps):
         """Yield (device, buffer, low, high) of the intervals that may be windows."""
         for node, task in enumerate(self.graph.nodes):
             ranges = [a for a in self.of[node] if a.device in self.limits and a.is_range]
-            if node in self.columns:
-                yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
+            if node in self.tiles:
+                yield from ((ranges[0].device, *interval) for interval in self.tiles.intervals(node))
             elif ranges and isinstance(task, Launch):
                 for a in ranges:
                     division = divided(self.problem, node, run_as(task, a.version), a.range.dimension, self.sizes)
@@ -124,8 +124,8 @@ class Drafting(MergeSteps):
         defining: set[int] = set()  # ids of range tasks whose writes have been added to `defined`
         for node, task in enumerate(self.graph.nodes):
             assignments = self.of[node]
-            if node in self.columns:
-                drafts = self._in_columns(node, task, assignments)
+            if node in self.tiles:
+                drafts = self._in_tiles(node, task, assignments)
             elif self.deep is not None and node in self.deep.own:
                 drafts = self._in_depth(node, task, assignments, self.deep)
             elif any(a.dimension is not WHOLE for a in assignments):
@@ -144,14 +144,14 @@ class Drafting(MergeSteps):
             defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes, self.promised, self.looked_at)
 
-    def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
-        """Return the ranges of a launch in a time tile. Each one is taken to touch all that its column touches of its
-        buffers, so buffers are cut into few pieces: a column's inputs are transferred when it begins, its results when
+    def _in_tiles(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
+        """Return the ranges of a launch in a time tile. Each one is taken to touch all that its tile touches of its
+        buffers, so buffers are cut into few pieces: a tile's inputs are transferred when it begins, its results when
         it has ended."""
         division = self._check(node, task, list(assignments))[0]
         drafts = []
         for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
-            access, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
+            access, windows = self.tiles.touched(a, tuple(sorted(division.sizes)), self.windows)
             launch = launches_of(division).range(a.range, {}, windows)
             step = Step(node, RANGE, *a.range, Reduction.NONE.words())
             drafts.append(RangeTask(step, launch, a.device, a.queue, access, turn, windows))
@@ -198,9 +198,9 @@ class Drafting(MergeSteps):
             return
         if move not in self._own:
             self._own[move] = self._temporary(key, high - low)
-        box, step = (self._own[move], 0), Step(node, COPY, method=IN_DEPTH)
-        yield self._copy(step, source, queues[source], box, (self._of(source, key), low), high - low, turn)
-        yield self._copy(step, target, queues[target], (self._of(target, key), low), box, high - low, turn + 1)
+        staging, step = (self._own[move], 0), Step(node, COPY, method=IN_DEPTH)
+        yield self._copy(step, source, queues[source], staging, (self._of(source, key), low), high - low, turn)
+        yield self._copy(step, target, queues[target], (self._of(target, key), low), staging, high - low, turn + 1)
 
     def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
         """Return the range tasks of a divided launch. Equal launches that are divided alike, and need no temporary

@@ -14,7 +14,7 @@ from manycl.graph.rename import renamed_node
 from manycl.group_range import RangeParts
 from manycl.machine import HOST_BIT, DeviceIndex, Machine
 from manycl.plan.plan import Plan
-from manycl.plan.problem import Part
+from manycl.plan.problem import ValidInterval
 from manycl.plan.rescheduling import Extent
 from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory, Lies, ValidRegion, lie_in, places
@@ -244,7 +244,7 @@ class Lowered:
         if self.looked_at and not all(array.is_current(directory) for array in self.looked_at):
             return False
         for key, (along, where) in self.state.items():
-            parts = directory.parts.get(key, ())
+            parts = directory.valid_regions.get(key, ())
             if where != ANYWHERE and where != min(directory.valid.get(key, UNDEFINED), ELSEWHERE):
                 return False
             if along or key not in self.cut:
@@ -289,12 +289,12 @@ def state_of(
     return {key: (along.get(key, ()), state) for key, state in where.items()}
 
 
-def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Part, ...]]:
+def valid_intervals(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[ValidInterval, ...]]:
     """Return the intervals of buffers that are valid in parts, for those whose parts are intervals
-    (``Problem.parts``)."""
-    out: dict[BufferKey, tuple[Part, ...]] = {}
-    for key, parts in directory.parts.items():
-        if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
-            found = [Part(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
+    (``Problem.valid_intervals``)."""
+    out: dict[BufferKey, tuple[ValidInterval, ...]] = {}
+    for key, parts in directory.valid_regions.items():
+        if key in graph.buffers and all(rect.rows == 1 for part in parts for rect in part.region.rectangles):
+            found = [ValidInterval(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
             out[key] = tuple(sorted(p for p in found if p.memories))
     return out

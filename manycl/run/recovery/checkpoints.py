@@ -23,9 +23,9 @@ from manycl.plan.problem import ENQUEUING, Problem
 from manycl.run.lowering.steps import Lowered
 
 KEEPING = 0.02
-"""The part of the predicted seconds that checkpoints and undo copies may take for each device."""
+"""The part of the predicted seconds that checkpoints and undo copies may take for each device; our own choice."""
 MOST = 1 << 28
-"""The most bytes of an undo copy: each queue has memory for one."""
+"""The most bytes of an undo copy: each queue has memory for one; our own choice."""
 NOWHERE: frozenset[DeviceIndex] = frozenset()
 
 

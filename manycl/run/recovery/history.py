@@ -155,10 +155,10 @@ def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
 
 
 class Stopped(NamedTuple):
-    """What is known of a run's commands when it has stopped. ``ended``: the tokens of commands that have ended without
-    error, for lost devices as far as that is known (None: what was reported); ``begun``: of those that may have begun;
-    ``unsound``: of those whose results do not count; ``lost``: the devices that are lost with what their memories
-    held."""
+    """The commands of a run that has stopped, as far as they are known. ``ended``: the tokens of commands that have
+    ended without error, for lost devices as far as that is known (None: what was reported); ``begun``: of those that
+    may have begun; ``unsound``: of those whose results do not count; ``lost``: the devices that are lost with what
+    their memories held."""
 
     ended: Set[int] | None = None
     begun: Set[int] = frozenset()
@@ -199,10 +199,10 @@ def _beginning(given: Sequence[Command], begun: Set[int]) -> set[int]:
     return found
 
 
-def ended(script: CommandGraph, heard: Iterable[int]) -> dict[Lane, int]:
+def ended(command_graph: CommandGraph, heard: Iterable[int]) -> dict[Lane, int]:
     """Return, by queue, the index of the last command up to which its nodes are known to be complete. ``heard``: the
     tokens that were reported."""
-    commands, index, count = script.commands, script.index, len(script.lowered.graph)
+    commands, index, count = command_graph.commands, command_graph.index, len(command_graph.lowered.graph)
     found: dict[Lane, int] = {}
     for told in heard:
         command = commands[index[told]]
@@ -216,24 +216,24 @@ def ended(script: CommandGraph, heard: Iterable[int]) -> dict[Lane, int]:
     return found
 
 
-def unsound(script: CommandGraph, given: Set[int], failures: Iterable[Failed]) -> set[int]:
+def unsound(command_graph: CommandGraph, given: Set[int], failures: Iterable[Failed]) -> set[int]:
     """Return the tokens of commands that have failed, or that may have read what failed commands were to write.
     ``given``: the indices of the commands that were enqueued."""
     found: set[int] = set()
     for failed in failures:
-        found |= _spoilt(script, given, failed)
-    nodes, since = script.lowered.graph.nodes, min((script.index[t] for t in found), default=0)
+        found |= _spoilt(command_graph, given, failed)
+    nodes, since = command_graph.lowered.graph.nodes, min((command_graph.index[t] for t in found), default=0)
     buffers = {key for t in found if t < len(nodes) for key in nodes[t].writes}
-    commands = [script.commands[i] for i in sorted(given) if i >= since]
+    commands = [command_graph.commands[i] for i in sorted(given) if i >= since]
     moves = [c for c in commands if isinstance(c, Copy)]
     buffers.update(c.buffer for c in moves if c.token in found)
     return found | {c.token for c in moves if c.buffer in buffers}
 
 
-def _spoilt(script: CommandGraph, given: Set[int], failed: Failed) -> set[int]:
+def _spoilt(command_graph: CommandGraph, given: Set[int], failed: Failed) -> set[int]:
     """Return the nodes that may have run without the contents that they read, as a command has failed."""
-    index, graph = script.index, script.lowered.graph
-    command, count = script.commands[index[failed.token]], len(graph)
+    index, graph = command_graph.index, command_graph.lowered.graph
+    command, count = command_graph.commands[index[failed.token]], len(graph)
     spoilt = {failed.token, *(command.chunks if isinstance(command, Run) else ())}
     if failed.token >= count:  # a transfer: a driver that goes on has run all that was enqueued after it
         since = index[failed.token]

@@ -190,7 +190,7 @@ def rescheduled(
         task = lowered.graph.nodes[stuck[0]]
         raise Unrecoverable(task.writes, f"no other device can run {task.name}")
     following.queues = tuple(0 if d in lost else n for d, n in enumerate(following.queues))
-    followed = playback.plan(playback.script.plan.policy)
+    followed = playback.plan(playback.command_graph.plan.policy)
     nowhere = frozenset(key for key, mask in rest.valid.items() if not mask)
     moving = MovingPlayer(subject, followed, following, directory, rest.done, playback.ran, nowhere, later)
     moving.full = playback.full

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from manycl.run.session.device_set import DeviceSet
 
 log = logger(__name__)
-SOONEST, LATEST = 5e-5, 5e-4
-"""The least and the most seconds between two looks whether a device that is to be left has ended what it had."""
+SOONEST = 5e-5
+"""The least seconds between two looks whether a device that is to be left has ended what it had; our own choice."""
+LATEST = 5e-4
+"""The most seconds between two such looks; our own choice."""
 OF_WAIT = 1 / 4
 """The part of the time since a process asked for a device that passes until the next look whether it has ended what it
-had. A device that is held is soon still."""
+had: a device that is held is soon still (our own choice)."""
 
 
 @dataclass

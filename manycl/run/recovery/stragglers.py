@@ -27,7 +27,7 @@ from manycl.run.stealing.worker import TIMES
 from manycl.utilities.kept import ENOUGH
 
 WORK = 5e-3
-"""The least predicted seconds in all of a device's last kernels, of which at least ENOUGH count."""
+"""The least predicted seconds in all of a device's last kernels, of which at least ENOUGH count; our own choice."""
 
 
 class StragglerDetection:
@@ -49,7 +49,7 @@ class StragglerDetection:
         self._kernels: dict[DeviceIndex, list[tuple[float, float]]] = {}
         """By device, of each of its kernels, how many times as long as predicted it took, and the predicted seconds."""
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
-        self._ends = KernelEnds(playback.script)
+        self._ends = KernelEnds(playback.command_graph)
         self._heard, self._asks, self._patience = 0, 0, ENOUGH
 
     @property

@@ -10,18 +10,18 @@ from typing import NamedTuple
 from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End, Event
 from manycl.drivers.worker.rows import copy_rows
 from manycl.graph.graph import BufferKey, Graph, Piece
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.commands.backend import Run
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
 from manycl.units import ELEMENT
 
 
-class _Part(NamedTuple):
+class _SavedRows(NamedTuple):
     """A part of an undo copy: rows of a buffer. Byte b of the buffer is byte ``b - low`` of the copy."""
 
     key: BufferKey
-    rows: tuple[Box, ...]
+    rows: tuple[Rectangle, ...]
     low: int
 
 
@@ -30,7 +30,7 @@ class UndoCopy(NamedTuple):
 
     lanes: Lanes
     queue: int
-    parts: Sequence[_Part]
+    parts: Sequence[_SavedRows]
     data: Bytes
     events: Sequence[Event]
 
@@ -45,14 +45,14 @@ class UndoLog:
     def copied(self, graph: Graph, command: Run, lanes: Lanes, after: Sequence[Event]) -> UndoCopy | None:
         """Copy what a command is about to change, in its queue. Return None where there is no memory for that. Raises
         DriverError where the device does not take a command."""
-        parts: list[_Part] = []
+        parts: list[_SavedRows] = []
         at = 0
         for key in command.undo:
             buffer = graph.buffers[key]
             whole = buffer.whole if isinstance(buffer, Piece) else key
-            rows = buffer.region.boxes if isinstance(buffer, Piece) else (Box(0, buffer.nbytes),)
-            first, end = min(box.offset for box in rows), max(box.end for box in rows)
-            parts.append(_Part(whole, rows, first - at))
+            rows = buffer.region.rectangles if isinstance(buffer, Piece) else (Rectangle(0, buffer.nbytes),)
+            first, end = min(rect.offset for rect in rows), max(rect.end for rect in rows)
+            parts.append(_SavedRows(whole, rows, first - at))
             at += -(-(end - first) // ELEMENT) * ELEMENT
         area = self._area(lanes, command.queue, at)
         if area is None:
@@ -114,7 +114,7 @@ class KeptCopies:
         """Return the target of a device's transfer into a copy. Raises DriverError where there is no room."""
         return End(self._copy(key, copy, driver))
 
-    def save(self, key: BufferKey, copy: int, rows: tuple[Box, ...], driver: Driver) -> None:
+    def save(self, key: BufferKey, copy: int, rows: tuple[Rectangle, ...], driver: Driver) -> None:
         """Copy the host's own copy to one beside it. Raises DriverError where there is no room."""
         copy_rows(self._copy(key, copy, driver), self._memory.host(key), rows, 0, 0)
 
@@ -123,7 +123,7 @@ class KeptCopies:
         for key, copy in copies.items():
             buffer = graph.buffers[key]
             whole = buffer.whole if isinstance(buffer, Piece) else key
-            rows = buffer.region.boxes if isinstance(buffer, Piece) else (Box(0, buffer.nbytes),)
+            rows = buffer.region.rectangles if isinstance(buffer, Piece) else (Rectangle(0, buffer.nbytes),)
             copy_rows(self._memory.host(whole), self._held[whole][copy][0], rows, 0, 0)
 
     def trim(self) -> None:

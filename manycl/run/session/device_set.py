@@ -201,7 +201,7 @@ class DeviceSet:
 
     @property
     def pause(self) -> tuple[int, int] | None:
-        """What tells a pause between runs from all others; None while a run is under way."""
+        """The number of the pause between runs: two counts that no other pause has. None while a run is under way."""
         stream = self.stream
         is_busy = self.closed or not self.backend.is_idle or (stream is not None and stream.has_batch)
         return None if is_busy else (self.backend.runs, self._learned)

@@ -23,7 +23,7 @@ from manycl.model.history.history import identity
 from manycl.model.history.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
 from manycl.model.transfer import CHUNK, SIZES, smallest
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.data.host_memory import shared
 from manycl.units import PAGE
 from manycl.utilities.kept import ENOUGH
@@ -41,12 +41,13 @@ __kernel void add(__global float *x, __global const float *y, __global const flo
   x[get_global_id(0)] = y[get_global_id(0)] + z[get_global_id(0)];
 }
 """
-_OPERATIONS = 8  # operations in a round of multiply_add
-_LONG = 0.02  # seconds that a run of multiply_add takes at least
+_OPERATIONS = 8  # operations in a round of multiply_add, by the text above
+_LONG = 0.02  # seconds that a run of multiply_add takes at least; our own choice
 _STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
-_LONG_STREAM = 1 << 28  # bytes of the arrays on other devices
-_SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory
-_BEST_OF, _MEDIAN_OF = 5, 30  # runs of a measurement: for a best one, for a median
+_LONG_STREAM = 1 << 28  # bytes of the arrays on other devices; our own choice
+_SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory; our own choice
+_BEST_OF = 5  # runs of a measurement of which the best one counts; our own choice
+_MEDIAN_OF = 30  # runs of a measurement of which the median counts; our own choice
 
 Values = dict[str, float]
 Starts = Sequence[tuple[Driver, Callable[[], Event]]]
@@ -122,7 +123,7 @@ def _device(driver: Driver) -> Values:
     buffers = [driver.allocate(nbytes) for _ in range(3)]
     ones = np.ones(nbytes // 4, np.float32).view(np.uint8)
     for buffer in buffers:
-        _wait(driver, queue, driver.copy(queue, End(buffer), End(ones), (Box(0, nbytes),), ())[-1])
+        _wait(driver, queue, driver.copy(queue, End(buffer), End(ones), (Rectangle(0, nbytes),), ())[-1])
 
     def run(name: str, items: int, *args: Allocation | bytes) -> float:
         for index, value in enumerate(args):
@@ -220,6 +221,6 @@ class MeasuredLink:
         nbytes = nbytes or self.nbytes
         chunk = chunk or nbytes
         for offset in range(0, nbytes // chunk * chunk, chunk):
-            events = self.driver.copy(self._queues[queue], target, source, (Box(offset, chunk),), ())
+            events = self.driver.copy(self._queues[queue], target, source, (Rectangle(offset, chunk),), ())
         self.driver.flush(self._queues[queue])
         return events[-1]

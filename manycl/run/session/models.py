@@ -20,7 +20,7 @@ from manycl.model.history.measured import Measurements, on_machine, together
 from manycl.model.history.store import Store
 from manycl.model.occupancy import LaunchRange
 from manycl.model.work import work_of
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
@@ -51,8 +51,8 @@ class Models:
         # reading thousands of times out costs more than running again
         self.unlearned: deque[MeasuredRun] = deque(maxlen=PLANS)
         """Runs to learn from when something is planned."""
-        self.looks = Looks()
-        self.looking = BackgroundAnalysis(self.looks)
+        self.budget = AnalysisBudget()
+        self.background = BackgroundAnalysis(self.budget)
 
     def on(self, machine: Machine) -> Machine:
         """Return a machine with the rates and links that were measured."""
@@ -82,8 +82,8 @@ class Models:
         self.history.recall(text_of(program))
 
     def took(self, task: DeviceTask | None, device: Device) -> float:
-        """Return the seconds that a command took on such a device in earlier sessions, or before something was planned
-        in this one; infinite where that is not known."""
+        """Return the seconds that a command took on such a device, as far as was learned; infinite where that is not
+        known."""
         if not isinstance(task, Launch) or task.versions:
             return inf
         here = self.history.on(kernel_key(task), identity(device))

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from manycl.run.session.device_set import DeviceSet
 
 PAUSES = 64
-"""Pauses between runs in which a session measures."""
+"""Pauses between runs in which a session measures; our own choice."""
 DELAY = 0.1
-"""Seconds from the end of a run to measuring: a short script has ended by then."""
+"""Seconds from the end of a run to measuring: a short script has ended by then; our own choice."""
 
 
 class _EndedError(Exception):
-    """Nothing is to be measured any more."""
+    """The end of measuring: nothing is to be measured any more."""
 
 
 class PauseMeasurement:

@@ -18,7 +18,7 @@ from manycl.plan.rescheduling import on_present
 from manycl.plan.search.alternatives import following
 from manycl.plan.splitting import Splits
 from manycl.run.lowering.overwritten import contents
-from manycl.run.lowering.steps import parts_of
+from manycl.run.lowering.steps import valid_intervals
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
 from manycl.run.simulation.foresee import foreseeing
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class RunRequest(NamedTuple):
-    """How a graph is to be run: arguments of :meth:`Session.run`, and ``rival`` as of
+    """A request to run a graph: arguments of :meth:`Session.run`, and ``rival`` as of
     :class:`manycl.plan.problem.Problem`. ``gained``: seconds that a plan made ahead shall be able to gain."""
 
     policy: str | Policy | Plan | None
@@ -101,8 +101,8 @@ def problem_of(
             None if repeated else lambda node: min([guesses.launch(node, d) for d in machine.indices], default=0.0),
         ),
         repeated=repeated,
-        looks=models.looks,
-        parts=parts_of(directory, graph),
+        analysis=models.budget,
+        valid_intervals=valid_intervals(directory, graph),
         spills=True,
         away=devices.away,
         merging=data.merging,
@@ -126,5 +126,5 @@ def _without_unneeded(data: SessionData, problem: Problem) -> Problem:
         )
         data.unneeded.append((problem.graph, known))
     valid = {key: frozenset() if key in known else places for key, places in problem.valid.items()}
-    parts = {key: found for key, found in problem.parts.items() if key not in known}
-    return replace(problem, valid=valid, parts=parts)
+    parts = {key: found for key, found in problem.valid_intervals.items() if key not in known}
+    return replace(problem, valid=valid, valid_intervals=parts)

@@ -106,7 +106,7 @@ class Session:
         # a session that is dropped without being closed keeps what it has learned, and ends its threads
         weakref.finalize(self, _dropped, self.devices).atexit = False
         if len(everything.devices) > 1:
-            self.models.looking.load()
+            self.models.background.load()
         log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in everything.devices))
         watch(self.devices)
 
@@ -146,10 +146,10 @@ class Session:
                     devices.measuring.close()
                 log.debug("closing %s", ", ".join(d.name for d in devices.everything.devices))
                 devices.builder.close()
-                self.models.looking.close()
+                self.models.background.close()
                 self.models.save(self.machine)
                 is_over = self.backend.close()
-                for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
+                for key in (*self.directory.valid, *self.directory.valid_regions) if is_over else ():
                     self.backend.memory.release(key)
                 if is_over:
                     self.backend.memory.trim()
@@ -261,7 +261,7 @@ class Session:
         with self.devices.lock:
             problem, chosen, _ = asked(self.devices, data, graph, wanted)
         prepare = partial(_prepare_ahead, self.devices, data, problem, given)
-        self.models.looking.plan(problem, chosen, prepare, then, wanted.gained)
+        self.models.background.plan(problem, chosen, prepare, then, wanted.gained)
 
     def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph again by ``play``. Return None where the devices' events have another ``version``, or where
@@ -307,7 +307,9 @@ class Session:
             return result
         playback = result.playback
         # launches in packets run beside each other: their times tell little of whole launches
-        is_in_packets = playback is not None and playback.script.problem.demanded and playback.script.lowered.chunks
+        is_in_packets = (
+            playback is not None and playback.command_graph.problem.demanded and playback.command_graph.lowered.chunks
+        )
         if not is_in_packets and not isinstance(result.record, MergedRecord):  # other times are disturbed
             self.devices.learn_from(result)
         return result
@@ -366,7 +368,7 @@ def _prepare_ahead(devices: DeviceSet, data: SessionData, problem: Problem, give
 
 def _dropped(devices: DeviceSet) -> None:
     devices.measuring.over.set()
-    devices.models.looking.close()
+    devices.models.background.close()
     if not (devices.closed or is_forked()):
         devices.models.save(devices.machine)
     devices.backend.release()

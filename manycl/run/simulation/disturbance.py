@@ -14,7 +14,7 @@ from manycl.machine import DeviceIndex
 _NOTHING: Mapping[int, float] = {}
 _NO_MESSAGES: Mapping[int, str] = {}
 _AS_THEY_ARE: Mapping[int, int] = {}
-_STEPS = 64  # steps of the staircase that stands for a drift
+_STEPS = 64  # steps of the staircase that stands for a drift; our own choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from manycl.run.engine.setup import Setup
 from manycl.run.engine.trial import Trial
 from manycl.run.lowering.depth import IN_DEPTH
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step, parts_of
+from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step, valid_intervals
 from manycl.run.recovery.device_events import DeviceEvents, EventMonitor
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
 from manycl.run.simulation.simulator import SimBackend
@@ -123,7 +123,7 @@ def foresee(
 
         def rest(graph: Graph) -> Problem:
             valid = {key: directory.memories(key) for key in graph.buffers}
-            return replace(of_graph(problem, graph), valid=valid, parts=parts_of(directory, graph))
+            return replace(of_graph(problem, graph), valid=valid, valid_intervals=valid_intervals(directory, graph))
 
         def lowering(given: Problem, followed: Plan | None, directory: Directory) -> Lowered:
             if given.graph is problem.graph:
@@ -165,7 +165,7 @@ def directory_of(problem: Problem) -> Directory:
         parts = [(Region.span(low, high), sum(1 << memory for memory in there)) for low, high, there in found]
         if rest := Region.span(0, buffer.nbytes) - union(region for region, _ in parts):
             parts.append((rest, 0))
-        directory.define_parts(key, parts)
+        directory.define_regions(key, parts)
     return directory
 
 

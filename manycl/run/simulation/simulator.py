@@ -227,10 +227,11 @@ class SimBackend:
             following = self._next()
             if self._happening and self._happens(following):
                 return []
-            first = min([f.end for f in (following,) if f] + [r.time for r in self._reports][:1], default=math.inf)
-            if until is not None and until < first:
-                self._now = max(until, self._now)
-                return []
+            if until is not None:
+                said_at = self._reports[0].time if self._reports else math.inf
+                if until < min(said_at, following.end if following is not None else math.inf):
+                    self._now = max(until, self._now)
+                    return []
             if self._reports and (following is None or following.end > self._reports[0].time):
                 moment = self._reports[0].time
                 self._now = max(moment, self._now)

@@ -1,1 +1,3 @@
-"""Work stealing: shares of divided launches that move from device to device while they run."""
+"""Work stealing: shares of divided launches that move from device to device while they run.
+
+May import, of run: commands, data, engine, lowering."""

@@ -29,7 +29,8 @@ from manycl.run.stealing.work_stealing import Foreseen
 from manycl.run.stealing.worker import Terms
 
 STEP = 1e-3
-"""Seconds of prefetching transfers in flight to a device at a time: so long may other data have to wait."""
+"""Seconds of prefetching transfers in flight to a device at a time: so long may other data have to wait; our own
+choice."""
 LOADED = 1.5
 """The factor by which a transfer takes longer while the host's cores compute (beside an H200 with 16 cores, 64 MiB of
 page-locked memory: 1.3 ms alone, and 1.5 to 1.8 ms while all compute; ordinary memory takes 13 to 19 ms)."""

@@ -15,9 +15,9 @@ SETTLED = "packet sizes"
 PROBED = 4
 """The number of packets of each size from which their speed is measured."""
 BETTER = 1.1
-"""The speed-up that larger packets need to be used."""
+"""The speed-up that larger packets need to be used; our own choice."""
 PART = 1 / 8
-"""The largest part of a launch that all packets of a device together may have once they grow."""
+"""The largest part of a launch that all packets of a device together may have once they grow; our own choice."""
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ class MovingPlayer(Dynamic):
     def stolen(self) -> Mapping[str, float]:
         total, elsewhere = Counter[str](), Counter[str]()
         for node, worker, groups in self._following.shares():
-            launch = self.script.problem.graph.nodes[node]
+            launch = self.command_graph.problem.graph.nodes[node]
             assert isinstance(launch, Launch)
             name = launch.kernel.name
             total[name] += groups
@@ -101,7 +101,7 @@ class MovingPlayer(Dynamic):
         return {name: elsewhere[name] / groups for name, groups in total.items()}
 
     def settled(self, plan: Plan | None) -> Plan | None:
-        if plan is not None and self._is_whole and self.script.problem.demanded:
+        if plan is not None and self._is_whole and self.command_graph.problem.demanded:
             return self._in_packets(plan)  # the next run is to use packets, too
         if plan is None or not self._is_whole or self._is_disturbed:
             return None
@@ -123,7 +123,7 @@ class MovingPlayer(Dynamic):
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
                 out.append(a._replace(first=first, groups=groups, end=end))
         found = replace(plan, assignments=tuple(out), movable=plan.still, in_turn=())
-        return with_preemption(self.script.problem, found)
+        return with_preemption(self.command_graph.problem, found)
 
     def _in_packets(self, plan: Plan) -> Plan:
         """Return a plan with the packet sizes on which devices have settled; the number of chunks of shares follows

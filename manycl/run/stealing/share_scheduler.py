@@ -34,7 +34,7 @@ from manycl.trace import DecisionEvent
 from manycl.utilities.changed import named
 
 REPLANNED = 2e-3
-"""The least seconds to be gained for which the rest is distributed anew when a device comes."""
+"""The least seconds to be gained for which the rest is distributed anew when a device comes; our own choice."""
 
 
 class ShareScheduler:

@@ -40,16 +40,18 @@ from manycl.utilities.changed import named
 
 PART = 1 / 3
 """The largest part of the time until all devices end together that a packet takes, where other devices are at work; and
-of the rest of its share that a chunk is, so that the last ones, which are stolen, are short."""
+of the rest of its share that a chunk is, so that the last ones, which are stolen, are short. Our own choice."""
 MOMENT = 1 / 10
-"""The largest part of the launch's time on all devices that a packet takes, or SHORTEST if that is more. So devices
-that come or leave wait only so long. A packet may take longer so that its cost is at most COST of its computing."""
+"""The largest part of the launch's time on all devices that a packet takes, or SHORTEST if that is more; our own
+choice. So devices that come or leave wait only so long. A packet may take longer so that its cost is at most COST of
+its computing."""
 LAST = 2.0
-"""The number of shortest packets. A device that would run less than so many until the end takes all of it at once."""
+"""The number of shortest packets that a device would run until the end, below which it takes all of the rest at once;
+our own choice."""
 NEEDED = 0.5
-"""The part of a shortest packet below which a device that has packets takes no more ahead."""
+"""The part of a shortest packet below which a device that has packets takes no more ahead; our own choice."""
 CRUMB = 1.25
-"""The largest ratio of a deque's rest to a packet for which the packet takes all of it."""
+"""The largest ratio of a deque's rest to a packet for which the packet takes all of it; our own choice."""
 
 Moving = Callable[[DeviceIndex, int, int], float]
 """The seconds in which what chunks, from one to before another, need comes to a device that does not have it."""

@@ -15,9 +15,9 @@ from manycl.run.stealing.packet_size import PacketSize
 from manycl.utilities.kept import ENOUGH
 
 SHORTEST = 2.5e-3
-"""The seconds from which a packet tells its device's rate as well as a longer one does."""
+"""The seconds from which a packet tells its device's rate as well as a longer one does; our own choice."""
 COST = 1 / 30
-"""The largest part of a packet's computing time that the cost of the packet itself may be."""
+"""The largest part of a packet's computing time that the cost of the packet itself may be; our own choice."""
 LATEST = 0.7
 """The weight of the last packet's rate among all that were measured (devices become slower and faster), for a packet of
 SHORTEST seconds. Shorter packets, which take as long as it takes to learn of their ends, count in proportion. So do
@@ -26,8 +26,9 @@ LATE = 1.25
 """The factor by which a packet has to take longer than predicted for its device to count as late, where shares stay as
 long as none is: predictions of measured kernels are off by less (docs/results/models.md)."""
 TIMES = 2.0
-"""The same where devices are not alike, so that results may differ in their last bits; and of each of the last kernels
-of a device, for what is left of a run to be planned anew."""
+"""The factor by which a packet has to take longer than predicted where devices are not alike, so that results may
+differ in their last bits; and each of the last kernels of a device, for what is left of a run to be planned anew. Our
+own choice."""
 UNLIKE = 1.4
 """The least ratio between the sizes of any two of the three packets from which the cost of a device's packet, beside
 its groups, is measured."""

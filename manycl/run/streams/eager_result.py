@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from time import perf_counter
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ from manycl.run.session.problem_builder import problem_of
 from manycl.run.streams.stream_state import Given, Residency
 
 Value = TypeVar("Value")
+_BUFFER = attrgetter("buffer")
 
 
 def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
@@ -49,7 +51,7 @@ class EagerResult:
         self._devices, self._data = stream.devices, stream.data
         self.batch = batch
         self._after = after
-        self._buffers = {key: array.buffer for key, array in stream.arrays.items()}
+        self._buffers = dict(zip(stream.arrays, map(_BUFFER, stream.arrays.values()), strict=True))
         self._whole = stream.record
         self._moved = (0, 0)  # the range of its transfers in the stream
         self.given: Sequence[Given] = stream.given[batch.first :] if batch.first else stream.given
@@ -116,9 +118,9 @@ class EagerResult:
             if failed.token and not is_lost:  # commands before it in the queue are complete
                 playback.handle(Done(failed.token - 1, failed.time, failed.run))
             playback.fail(failed)
-            script = playback.script
-            subject = Subject(script.problem, script.lowered, playback.directory.valid)
-            return resumed(subject, playback, executor, script.plan.policy, watch if is_lost else None)
+            command_graph = playback.command_graph
+            subject = Subject(command_graph.problem, command_graph.lowered, playback.directory.valid)
+            return resumed(subject, playback, executor, command_graph.plan.policy, watch if is_lost else None)
 
         try:
             self._rest = self._played(self._data.directory, go_on)
@@ -149,7 +151,7 @@ class EagerResult:
         for key, found in self.found.items():
             directory.forget(key)
             if isinstance(found, tuple):
-                directory.parts[key] = found
+                directory.valid_regions[key] = found
             elif found:
                 directory.valid[key] = found
         return directory
@@ -200,15 +202,15 @@ class EagerResult:
         )
 
     def _result(self, playback: Playback) -> Result:
-        script = playback.script
+        command_graph = playback.command_graph
         return Result(
             self.graph,
             self._devices.machine,
-            script.plan.policy,
+            command_graph.plan.policy,
             self.seconds,
             self.record,
-            plan=script.plan,
-            lowered=script.lowered,
+            plan=command_graph.plan,
+            lowered=command_graph.lowered,
             playback=playback,
             details={} if self.known is None else {MEASURED: self.known},
         )

@@ -30,15 +30,19 @@ TRIALS = 2
 RECENT = 16
 """The number of last runs of each way whose shortest eighth tells its time: most may have been disturbed; our own
 choice."""
-RETRIED, RARELY = 4, 4096
-"""The number of runs of one way after which the other one is tried again (RETRIED), if that is affordable; doubled each
-time up to RARELY. The first runs of each way are slow, as memory is cold; our own choice."""
+RETRIED = 4
+"""The number of runs of one way after which the other one is tried again, if that is affordable: the first runs of each
+way are slow, as memory is cold; our own choice. It is doubled each time."""
+RARELY = 4096
+"""The most runs of one way after which the other one is tried again; our own choice."""
 SEVERAL = 256
 """The most commands, and transfers, of a stream that goes on: it keeps an event of each. Ending it and beginning
 another one takes some 40 us (docs/decisions/16-eager-streams.md)."""
-MOST_ARRAYS, LIGHT = 16, 64 << 20
-"""The most arrays, and bytes of these (LIGHT), that a batch may keep while it is waited for again and again, as the
-program may have dropped them; our own choice."""
+MOST_ARRAYS = 16
+"""The most arrays that a batch may keep while it is waited for again and again, as the program may have dropped them;
+our own choice."""
+LIGHT = 64 << 20
+"""The most bytes of these arrays; our own choice."""
 
 SUBMITTED = "submission"
 """The key of a trace's details that says how commands were submitted, and why."""

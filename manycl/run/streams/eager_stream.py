@@ -268,7 +268,7 @@ class EagerStream(HostAccess):
         """Begin a new batch and forget all arrays: the host may change them, and they may go."""
         self._wanted = None
         self._brought.clear()
-        self._parted.clear()
+        self._regions_before.clear()
         self._writes.clear()
         self._asked.clear()
         self._bytes = 0

@@ -82,7 +82,7 @@ class HostAccess(Residency):
         """Return whether all of an array is valid in the device's memory for the next command."""
         key = array.buffer.key
         if self._bit == HOST_BIT:
-            return (key in self.arrays or self.adopt(array)) and key not in self._directory.parts
+            return (key in self.arrays or self.adopt(array)) and key not in self._directory.valid_regions
         return self._is_here(key)
 
     def write(self, place: Place, data: Bytes) -> bool:

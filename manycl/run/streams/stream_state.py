@@ -17,7 +17,7 @@ from manycl.graph.copies import Place
 from manycl.graph.graph import Argument, Buffer, BufferKey, DeviceTask
 from manycl.machine import HOST, HOST_BIT, DeviceIndex
 from manycl.model.transfer import LARGE
-from manycl.region import Box, union
+from manycl.region import Rectangle, union
 from manycl.run.commands.flow_control import AHEAD, PART, FlowControl
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.executor.record import Transferred
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from manycl.run.executor.lanes import Lanes
 
 UNKNOWN = AHEAD / 64
-"""The seconds that count for a command whose time is unknown."""
+"""The seconds that count for a command whose time is unknown; our own choice."""
 Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
 """A command: its node, or one like it; its own arguments where they may differ from that node's; its event."""
 
@@ -189,7 +189,7 @@ class Residency(InFlight):
         self._bit = 1 << self._memory
         self._bytes = 0  # bytes that the device holds
         self._brought: list[BufferKey] = []  # keys of buffers that were uploaded
-        self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # where buffers that lacked parts were valid before
+        self._regions_before: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # of buffers that lacked some bytes
         self._wanted: Place | None = None  # bytes that come to the host after all that was given
         self._asked: list[tuple[BufferKey, Event]] = []  # copies of such bytes to the host's copies of buffers
         self._at_host: Place | None = None  # bytes that came to the host last
@@ -212,7 +212,7 @@ class Residency(InFlight):
         if key in directory.lost:
             return False
         valid = directory.valid.get(key, 0)
-        if key in self.allocations and (valid & self._bit or not (valid or key in directory.parts)):
+        if key in self.allocations and (valid & self._bit or not (valid or key in directory.valid_regions)):
             self.arrays[key], self.batch.found[key] = array, valid  # it is there, or was just made
             return True
         try:
@@ -235,7 +235,7 @@ class Residency(InFlight):
     def _adopt(self, array: Owner) -> bool:
         """Use an array that has no memory on the device yet, or whose contents are not all there."""
         directory, nbytes, key = self._directory, array.buffer.nbytes, array.buffer.key
-        missing, parts = directory.missing(key, self._memory, nbytes), directory.parts.get(key)
+        missing, parts = directory.missing(key, self._memory, nbytes), directory.valid_regions.get(key)
         if missing and not all(mask & HOST_BIT for _, mask in missing):
             return False
         if key not in self.allocations:
@@ -248,24 +248,24 @@ class Residency(InFlight):
             self.devices.backend.memory.on_device(key, self.device)
             self.batch.found[key] = directory.valid.get(key, 0) if parts is None else parts
             if missing:
-                self._bring(key, union(region for region, _ in missing).boxes)
+                self._bring(key, union(region for region, _ in missing).rectangles)
             if parts is not None:
                 directory.joined(key, self._memory)
-                self._parted[key] = parts
+                self._regions_before[key] = parts
             elif missing:
                 directory.copied(key, self._memory)
             self.arrays[key] = array
         return True
 
-    def _bring(self, key: BufferKey, boxes: tuple[Box, ...]) -> None:
+    def _bring(self, key: BufferKey, rectangles: tuple[Rectangle, ...]) -> None:
         """Upload parts of a buffer; if they are large, by another queue than the commands'."""
         memory, lanes = self.devices.backend.memory, self._lanes
-        nbytes = sum(box.nbytes for box in boxes)
+        nbytes = sum(rect.nbytes for rect in rectangles)
         is_beside = nbytes >= LARGE
         queue = lanes.uploads if is_beside else self.queue
         target = End(memory.on_device(key, self.device))
         try:
-            events = lanes.driver.copy(queue, target, memory.upload_source(key, self.device, nbytes), boxes, ())
+            events = lanes.driver.copy(queue, target, memory.upload_source(key, self.device, nbytes), rectangles, ())
         except DeviceLost:
             raise
         except DriverError as error:
@@ -281,8 +281,10 @@ class Residency(InFlight):
 
     def _flush(self, queue: DriverQueue) -> None:
         """Send what was enqueued. Where that fails, it is in flight all the same, and a wait for it raises."""
-        with suppress(DriverError):
+        try:  # noqa: SIM105  (suppress is three calls more for each launch that is new)
             self._lanes.flush(queue)
+        except DriverError:
+            pass
 
     def _ask_for(self, wanted: Place) -> Event | None:
         """Enqueue the copy to the host of some bytes of a buffer that was used, and that only the device will have,
@@ -296,7 +298,7 @@ class Residency(InFlight):
         try:
             target = memory.download_target(key, self.device, nbytes if nbytes < wanted.buffer.nbytes else None)
             events = lanes.driver.copy(
-                self.queue, target, End(self.allocations[key]), (Box(low, nbytes),), self.uploads
+                self.queue, target, End(self.allocations[key]), (Rectangle(low, nbytes),), self.uploads
             )
         except (DriverError, RunError):
             return None  # the copy apart raises the error
@@ -309,7 +311,7 @@ class Residency(InFlight):
 
     def _is_here(self, key: BufferKey) -> bool:
         """Return whether a buffer was used, and all of it is valid in the device's memory, which is not the host's."""
-        if key not in self.arrays or self._bit == HOST_BIT or key in self._directory.parts:
+        if key not in self.arrays or self._bit == HOST_BIT or key in self._directory.valid_regions:
             return False
         return key in self.batch.written or bool(self._directory.valid.get(key, 0) & self._bit)
 
@@ -336,12 +338,12 @@ class Residency(InFlight):
         """Record in the directory that uploads to the device may not have been carried out."""
         directory = self._directory
         for key in self._brought:
-            if key not in self._parted:
+            if key not in self._regions_before:
                 directory.drop(key, self._memory)
-        for key, parts in self._parted.items():
-            directory.parted(key, parts)
+        for key, parts in self._regions_before.items():
+            directory.set_regions(key, parts)
         for key, event in self._asked:
-            had = key in directory.parts or directory.valid.get(key, 0) & HOST_BIT
+            had = key in directory.valid_regions or directory.valid.get(key, 0) & HOST_BIT
             if had and may_have_begun(self._lanes.driver, event):  # what the host had may be overwritten
-                directory.parts.pop(key, None)
+                directory.valid_regions.pop(key, None)
                 directory.valid[key] = self._bit

@@ -1,1 +1,3 @@
-"""Runs whose data exceed a device's memory: tiles, windows, time skewing, eviction."""
+"""Runs whose data exceed a device's memory: tiles, windows, time skewing, eviction.
+
+May import, of run: commands, data, lowering."""

@@ -24,7 +24,8 @@ from manycl.run.lowering.steps import Lowered, Room, Spill
 from manycl.run.tiling.limits import stores
 
 LOOKED_AT = 32
-"""Ready steps of a device that are compared, at most: half the plan's first ones, half those made ready last."""
+"""Ready steps of a device that are compared, at most: half the plan's first ones, half those made ready last; our own
+choice."""
 
 
 def ordered(problem: Problem, lowered: Lowered, room: Room) -> tuple[Plan, Room]:

@@ -1,11 +1,10 @@
 """Tile fusion: which launches of a plan make time tiles (:mod:`manycl.run.tiling.time_skewing`), how many launches a
-tile has, and in how many columns they run.
+time tile has, and in how many tiles they run.
 
-With more launches in a tile, their data cross the link less often. But each launch widens the band that a column shares
-with the one before, so there are more columns and more commands, each of which costs the engine time. The memory holds
-two columns, one that is computed and one that is transferred, or three, so that one arrives while another leaves. The
-fastest prediction is chosen.
-"""
+With more launches in a time tile, their data cross the link less often. But each launch widens the band that a tile
+shares with the one before, so there are more tiles and more commands, each of which costs the engine time. The memory
+holds two tiles, one that is computed and one that is transferred, or three, so that one arrives while another leaves.
+The fastest prediction is chosen."""
 
 from __future__ import annotations
 
@@ -25,19 +24,19 @@ from manycl.run.tiling.time_skewing import (
     Outline,
     TileMember,
     TimeTile,
-    columns_of,
     contracted,
     cuts,
     movable,
     needed,
     shape_of,
+    tiles_of,
     touched,
 )
 from manycl.run.tiling.windows import STEPS, is_window
 
 AT_ONCE = (2, 3)
-"""Columns that a device's memory may hold at once."""
-_TRIES = 6  # numbers of columns that are tried
+"""Tiles that a device's memory may hold at once; our own choice."""
+_TRIES = 6  # numbers of tiles that are tried; our own choice
 
 
 class _Chain:
@@ -67,7 +66,7 @@ class _Chain:
         middle = self._middle.add(shape)
         if 0 < middle < shape.groups:
             return middle >= shape.groups // 4
-        # one column has all of it
+        # one tile has all of it
         whole = touched([shape], [0], [shape.groups])
         return sum(whole.values()) <= sum(self._sizes[key] for key in whole) // 16
 
@@ -78,7 +77,7 @@ class _Choice(NamedTuple):
     at_once: int
 
 
-def find_passes(
+def find_time_tiles(
     problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], dimensions: Mapping[int, int], cut: Container[int]
 ) -> tuple[TimeTile, ...]:
     """Return the time tiles of a plan. ``dimensions``: the dimension of each assignment (index) that may be cut;
@@ -88,7 +87,7 @@ def find_passes(
     for device, limit in limits.items():
         for chain in _chains(problem, plan, device, dimensions):
             if any(m.node in must for m in chain.members):
-                found += _Chooser(problem, device, limit, chain).passes()
+                found += _Chooser(problem, device, limit, chain).time_tiles()
     if found and contracted(problem.graph, found) is None:
         return ()  # time tiles of several devices wait for one another
     return tuple(found)
@@ -98,7 +97,7 @@ def find_passes(
 
 
 def _chains(problem: Problem, plan: Plan, device: DeviceIndex, dimensions: Mapping[int, int]) -> Iterator[_Chain]:
-    """Yield the longest sequences of a device's launches that may run in columns."""
+    """Yield the longest sequences of a device's launches that may run in tiles."""
     sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
     count: dict[int, int] = {}
     for a in plan.assignments:
@@ -125,7 +124,7 @@ def _member(
 ) -> tuple[TileMember, Outline] | None:
     task = problem.graph.nodes[a.node]
     if not isinstance(task, Launch) or not problem.graph.parts.isdisjoint((*task.reads, *task.writes)):
-        return None  # a column touches the bytes between views, which other launches may touch at the same time
+        return None  # a tile touches the bytes between views, which other launches may touch at the same time
     try:
         division = divide(task, dimension, sizes)
     except PolicyError:
@@ -166,7 +165,7 @@ class _Links:
         return True
 
 
-# the number of launches and columns
+# the number of launches and tiles
 
 
 class _Chooser:
@@ -181,7 +180,7 @@ class _Chooser:
         self._command = where.enqueuing
         self._known: dict[tuple[int, int], tuple[int, float, float]] = {}
 
-    def passes(self) -> Iterator[TimeTile]:
+    def time_tiles(self) -> Iterator[TimeTile]:
         total = len(self._members)
         depths = dict.fromkeys(-(-total // number) for number in range(1, total))
         choices = [self._predicted(d, n) for d in depths if d > 1 for n in AT_ONCE]
@@ -195,22 +194,22 @@ class _Chooser:
             if found is not None:
                 yield found
 
-    def _columns(self, first: int, last: int, at_once: int) -> int:
-        """Return about how many columns launches ``first`` … ``last - 1`` need for ``at_once`` columns to have room; 0:
+    def _tiles(self, first: int, last: int, at_once: int) -> int:
+        """Return about how many tiles launches ``first`` … ``last - 1`` need for ``at_once`` tiles to have room; 0:
         there is never room."""
         if (first, last) not in self._known:
             self._known[first, last] = self._needed(first, last)
         whole, each, band = self._known[first, last]
         groups = self._shapes[first].groups
         room = (self._limit - whole) / at_once / (1 + 1 / STEPS)  # (sizes of windows are rounded up)
-        # a column shares only a small part with the one before
+        # a tile shares only a small part with the one before
         if groups < 4 or each <= 0 or room - band < each or 2 * room < 3 * band:
             return 0
         return max(2, ceil(groups * each / (room - band)))
 
     def _needed(self, first: int, last: int) -> tuple[int, float, float]:
-        """Return the bytes that launches ``first`` … ``last - 1`` need in columns: of buffers that are not windows, for
-        each group of the first launch, and of the band that a column shares with the one before."""
+        """Return the bytes that launches ``first`` … ``last - 1`` need in tiles: of buffers that are not windows, for
+        each group of the first launch, and of the band that a tile shares with the one before."""
         shapes, members = self._shapes[first:last], self._members[first:last]
         may = movable(members)
         keys = {key for m in members for key in m.division.sizes}
@@ -224,7 +223,7 @@ class _Chooser:
 
     def _predicted(self, launches: int, at_once: int) -> _Choice:
         """Return the seconds of the whole chain in time tiles of so many launches."""
-        number = self._columns(0, launches, at_once)
+        number = self._tiles(0, launches, at_once)
         if not number or number > self._shapes[0].groups:
             return _Choice(inf, launches, at_once)
         members, shapes = self._members[:launches], self._shapes[:launches]
@@ -245,15 +244,15 @@ class _Chooser:
 
     def _made(self, first: int, last: int, at_once: int) -> TimeTile | None:
         members, shapes = self._members[first:last], self._shapes[first:last]
-        number = self._columns(first, last, at_once) if len(members) > 1 else 0
+        number = self._tiles(first, last, at_once) if len(members) > 1 else 0
         for _ in range(_TRIES):
             if not 0 < number <= shapes[0].groups:
                 break
-            columns = columns_of(members, shapes, number)
-            if columns is None:
+            tiles = tiles_of(members, shapes, number)
+            if tiles is None:
                 break
-            whole, windows, largest = needed(columns, self._sizes)
+            whole, windows, largest = needed(tiles, self._sizes)
             if whole + at_once * windows <= self._limit and largest <= self._largest:
-                return TimeTile(self._device, tuple(m.node for m in members), columns)
+                return TimeTile(self._device, tuple(m.node for m in members), tiles)
             number += max(1, number // 8)
         return None

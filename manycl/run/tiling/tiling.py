@@ -21,20 +21,23 @@ from manycl.model.transfer import LARGE
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.tiling.limits import stores, too_large
-from manycl.run.tiling.tile_fusion import find_passes
+from manycl.run.tiling.tile_fusion import find_time_tiles
 from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import intervals, kept_whole, size_of
 
-AT_ONCE, MOST_AT_ONCE = 3, 16
-"""Ranges that a device's memory is to hold: the usual number, and the most where several launches use the same data."""
-COMMANDS = 8  # commands of a range: its transfers in and out, and itself
+AT_ONCE = 3
+"""The usual number of ranges that a device's memory is to hold: one is computed, the next arrives, the one before
+leaves; our own choice."""
+MOST_AT_ONCE = 16
+"""The most ranges that it is to hold, where several launches use the same data; our own choice."""
+COMMANDS = 8  # commands of a range: its transfers in and out, and itself; our own choice
 
 
 class Fitted(NamedTuple):
-    """A plan with launches in ranges, and the time tiles ``passes``, whose launches run in columns."""
+    """A plan with launches in ranges, and its ``time_tiles``, whose launches run in tiles."""
 
     plan: Plan
-    passes: tuple[TimeTile, ...]
+    time_tiles: tuple[TimeTile, ...]
 
 
 def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], together: bool = True) -> Fitted:
@@ -45,13 +48,13 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], toge
         i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension is not MERGE
     }
     cut = {i: (dimension, number) for i, (dimension, number) in wanted.items() if dimension is not None and number}
-    passes: tuple[TimeTile, ...] = ()
+    time_tiles: tuple[TimeTile, ...] = ()
     if together and cut:
         # a launch that fits may be between others that do not
         along = {i: cut[i][0] if i in cut else cutter.along(plan.assignments[i]) for i in wanted}
         dimensions = {i: dimension for i, dimension in along.items() if dimension is not None}
-        passes = find_passes(problem, plan, limits, dimensions, cut)
-    of = {node: found for found in passes for node in found.nodes}
+        time_tiles = find_time_tiles(problem, plan, limits, dimensions, cut)
+    of = {node: found for found in time_tiles for node in found.nodes}
     # one number of ranges for the other launches of a device: those with data in common are cut at the same groups
     most: dict[int, int] = {}
     for i, (_, number) in wanted.items():
@@ -65,19 +68,19 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], toge
         if a.node in of:
             if id(of[a.node]) not in begun:
                 begun.add(id(of[a.node]))
-                out += _in_columns(of[a.node], assignments)
+                out += _in_tiles(of[a.node], assignments)
         elif i not in cut:
             out.append(a)
         else:
             out += cutter.cut(a, cut[i][0], most[a.device])
     if out == list(plan.assignments):
         return Fitted(plan, ())
-    return Fitted(Plan(tuple(out), plan.policy, plan.devices, plan.makespan, details=plan.details), passes)
+    return Fitted(Plan(tuple(out), plan.policy, plan.devices, plan.makespan, details=plan.details), time_tiles)
 
 
-def _in_columns(found: TimeTile, assignments: Mapping[int, Assignment]) -> Iterable[Assignment]:
-    for column in found.columns:
-        for node, groups in column.ranges:
+def _in_tiles(found: TimeTile, assignments: Mapping[int, Assignment]) -> Iterable[Assignment]:
+    for tile in found.tiles:
+        for node, groups in tile.ranges:
             yield assignments[node].of_range(groups)
 
 

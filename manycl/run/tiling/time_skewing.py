@@ -1,17 +1,17 @@
-"""Time tiles: launches with data in common run together, one part of the data after another.
+"""Time tiles: launches with data in common run together, tile after tile of the data.
 
 Where the data of some launches do not fit, each launch by itself would move all of them across the link. A *time tile*
-runs several launches in *columns*: a range of each launch, one after another, then the next range of each. The ranges
-of a column are cut at such work-groups that none needs what a later column writes, and none overwrites what a later
-column reads: each launch lags behind the one before by what its groups reach beyond their own data (the halo of a
-stencil), rounded up to whole groups. So a column needs its own part of the data and a band of the one before, and the
-data cross the link once for all launches of the tile. This is time skewing with the least lag: Song and Li, "New tiling
+runs several launches in *tiles*: a range of each launch, one after another, then the next range of each. The ranges
+of a tile are cut at such work-groups that none needs what a later tile writes, and none overwrites what a later
+tile reads: each launch lags behind the one before by what its groups reach beyond their own data (the halo of a
+stencil), rounded up to whole groups. So a tile needs its own share of the data and a band of the one before, and
+the data cross the link once for all launches. This is time skewing with the least lag: Song and Li, "New tiling
 techniques to improve cache temporal locality", PLDI 1999; Wonnacott, "Using time skewing to eliminate idle time due to
 memory bandwidth and network limitations", IPDPS 2000. Here the lags follow from the intervals of bytes that the ranges
 touch, whatever the kernels are.
 
 The cuts are estimated from what two neighbouring groups touch. Then it is checked, with the analysis of every single
-range, that the columns one by one give the launches' results; where that does not follow, there is no tile.
+range, that the tiles one by one give the launches' results; where that does not follow, there is no time tile.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from manycl.graph.division import Division
 from manycl.graph.graph import BufferKey, Graph
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
-from manycl.plan.split import Slice
+from manycl.plan.split import LinearRegion
 from manycl.region import NOTHING, Region
 from manycl.run.tiling.windows import interval_of, is_window, size_of
 
-_DENSE = 1 / 2  # the least part of its interval that a range in a time tile touches
+_DENSE = 1 / 2  # the least part of its interval that a range in a time tile touches; our own choice
 
 
 class TileMember(NamedTuple):
@@ -44,8 +44,8 @@ class TileMember(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a time tile. ``ranges``: ranges of nodes, in the order in which they run. ``access``: the column's
+class Tile:
+    """A tile of a time tile. ``ranges``: ranges of nodes, in the order in which they run. ``access``: the tile's
     accesses to buffers, as intervals: the bytes that have to be there when it begins, and those that it leaves, of
     which it may overwrite all that it does not find. ``windows``: the bytes that it touches of buffers in windows:
     first byte and one past the last."""
@@ -57,11 +57,11 @@ class Column:
 
 @dataclass(frozen=True)
 class TimeTile:
-    """A time tile: the launches ``nodes`` run on ``device``, in columns."""
+    """A time tile: the launches ``nodes`` run on ``device``, in tiles."""
 
     device: DeviceIndex
     nodes: tuple[int, ...]
-    columns: tuple[Column, ...]
+    tiles: tuple[Tile, ...]
 
 
 # the cuts of launches
@@ -71,11 +71,11 @@ class Outline(NamedTuple):
     """The bytes that a launch's groups touch, about: for each buffer what they read and what they write."""
 
     groups: int
-    reads: Mapping[BufferKey, Slice]
-    writes: Mapping[BufferKey, Slice]
+    reads: Mapping[BufferKey, LinearRegion]
+    writes: Mapping[BufferKey, LinearRegion]
 
     @property
-    def lines(self) -> Iterator[tuple[BufferKey, Slice]]:
+    def lines(self) -> Iterator[tuple[BufferKey, LinearRegion]]:
         yield from self.reads.items()
         yield from self.writes.items()
 
@@ -91,8 +91,8 @@ def shape_of(division: Division) -> Outline | None:
     density = division.density(division.range(groups // 4, max(groups // 2, 1)))
     if one is None or two is None or whole is None or density is None or density < _DENSE:
         return None
-    reads: dict[BufferKey, Slice] = {}
-    writes: dict[BufferKey, Slice] = {}
+    reads: dict[BufferKey, LinearRegion] = {}
+    writes: dict[BufferKey, LinearRegion] = {}
     for key in whole:
         for lines, (a, b, every) in (
             (reads, (one[key].reads, two[key].reads, whole[key].reads)),
@@ -101,22 +101,22 @@ def shape_of(division: Division) -> Outline | None:
             (low, high), (next_low, next_high) = a.hull, b.hull
             stride = next_low - low
             if a and b and stride > 0 and next_high - high == stride:
-                lines[key] = Slice(stride, high - low, low - stride * at)
+                lines[key] = LinearRegion(stride, high - low, low - stride * at)
             elif every:
                 low, high = every.hull
-                lines[key] = Slice(0, high - low, low)
+                lines[key] = LinearRegion(0, high - low, low)
     return Outline(groups, reads, writes)
 
 
 class Boundary:
-    """The boundary between two columns, launch by launch. ``share``: the part of the tile's first launch before it."""
+    """The boundary between two tiles, launch by launch. ``share``: the part of the first launch before it."""
 
     def __init__(self, share: float, sizes: Mapping[BufferKey, int]) -> None:
         self._share = share
         self._sizes = sizes
-        self._read: dict[BufferKey, float] = {}  # the byte from which later columns read a buffer, by launches so far
+        self._read: dict[BufferKey, float] = {}  # the byte from which later tiles read a buffer, by launches so far
         self._written: dict[BufferKey, float] = {}
-        self._done: dict[BufferKey, float] = {}  # the byte up to which earlier columns have touched a buffer
+        self._done: dict[BufferKey, float] = {}  # the byte up to which earlier tiles have touched a buffer
         self.cuts: list[int] = []
 
     def add(self, shape: Outline) -> int:
@@ -135,7 +135,7 @@ class Boundary:
         return cut
 
     def begin(self, shape: Outline, cut: int) -> None:
-        """Add a launch, of which so many groups come before the boundary, as of the tile's first one."""
+        """Add a launch, of which so many groups come before the boundary, as of the first one."""
         self.cuts.append(cut)
         for lines, later in ((shape.reads, self._read), (shape.writes, self._written)):
             for key, line in lines.items():
@@ -164,11 +164,11 @@ def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) 
     return {key: max(found) - min(found) for key, found in ends.items()}
 
 
-# columns
+# tiles
 
 
-def columns_of(members: Sequence[TileMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
-    """Return the launches in at most ``number`` columns, alike but for the last; None if these may not run in turn."""
+def tiles_of(members: Sequence[TileMember], shapes: Sequence[Outline], number: int) -> tuple[Tile, ...] | None:
+    """Return the launches in at most ``number`` tiles, alike but for the last; None if these may not run in turn."""
     sizes = {key: size for m in members for key, size in m.division.sizes.items()}
     groups = shapes[0].groups
     bounds = [[0] * len(members)]
@@ -183,21 +183,21 @@ def columns_of(members: Sequence[TileMember], shapes: Sequence[Outline], number:
     if not _in_order(members, out):
         return None
     may = movable(members)
-    return tuple(_column(ranges, may, sizes) for ranges in out if ranges)
+    return tuple(_tile(ranges, may, sizes) for ranges in out if ranges)
 
 
 _Ranges = Sequence[tuple[TileMember, GroupRange]]
 
 
-def _in_order(members: Sequence[TileMember], columns: Sequence[_Ranges]) -> bool:
-    """Return whether no range touches what an earlier launch writes in a later column, or writes what it reads there:
+def _in_order(members: Sequence[TileMember], tiles: Sequence[_Ranges]) -> bool:
+    """Return whether no range touches what an earlier launch writes in a later tile, or writes what it reads there:
     all that the range touches of a buffer lies before all that those touch."""
-    read: dict[int, dict[BufferKey, float]] = {}  # by launch: the byte from which later columns read a buffer
+    read: dict[int, dict[BufferKey, float]] = {}  # by launch: the byte from which later tiles read a buffer
     written: dict[int, dict[BufferKey, float]] = {}
-    for column in reversed(columns):
-        reads: dict[BufferKey, float] = {}  # the same, of the launches of this column so far
+    for tile in reversed(tiles):
+        reads: dict[BufferKey, float] = {}  # the same, of the launches of this tile so far
         writes: dict[BufferKey, float] = {}
-        mine = {m.node: m.division.hull(groups) for m, groups in column}
+        mine = {m.node: m.division.hull(groups) for m, groups in tile}
         for node in (m.node for m in members):
             if node in mine:
                 hull = mine[node]
@@ -231,7 +231,7 @@ def movable(members: Sequence[TileMember]) -> frozenset[BufferKey]:
     return frozenset(every - never)
 
 
-def _column(ranges: _Ranges, may: frozenset[BufferKey], sizes: Mapping[BufferKey, int]) -> Column:
+def _tile(ranges: _Ranges, may: frozenset[BufferKey], sizes: Mapping[BufferKey, int]) -> Tile:
     finds: dict[BufferKey, Region] = {}
     writes: dict[BufferKey, Region] = {}
     sure: dict[BufferKey, Region] = {}
@@ -252,17 +252,17 @@ def _column(ranges: _Ranges, may: frozenset[BufferKey], sizes: Mapping[BufferKey
         interval = interval_of(*(finds[key] | rest | written).hull)
         if key in may and is_window(*interval, sizes[key]):
             windows[key] = interval
-    return Column(tuple((m.node, groups) for m, groups in ranges), access, windows)
+    return Tile(tuple((m.node, groups) for m, groups in ranges), access, windows)
 
 
-def needed(columns: Iterable[Column], sizes: Mapping[BufferKey, int]) -> tuple[int, int, int]:
-    """Return the bytes that some column needs on a device: of whole buffers, windows, and the largest of both."""
+def needed(tiles: Iterable[Tile], sizes: Mapping[BufferKey, int]) -> tuple[int, int, int]:
+    """Return the bytes that some tile needs on a device: of whole buffers, windows, and the largest of both."""
     rest: set[BufferKey] = set()
     windows: dict[BufferKey, int] = {}
-    for column in columns:
-        for key, span in column.windows.items():
+    for tile in tiles:
+        for key, span in tile.windows.items():
             windows[key] = max(windows.get(key, 0), size_of(*span))
-        rest |= column.access.keys() - column.windows.keys()
+        rest |= tile.access.keys() - tile.windows.keys()
     kept = [sizes[key] for key in rest]
     return sum(kept), sum(windows.values()), max((*kept, *windows.values()), default=0)
 
@@ -276,11 +276,11 @@ def _joined(a: Region, b: Region) -> Region:
 # time tiles among other nodes
 
 
-def contracted(graph: Graph, passes: Sequence[TimeTile]) -> list[TimeTile | int] | None:
+def contracted(graph: Graph, time_tiles: Sequence[TimeTile]) -> list[TimeTile | int] | None:
     """Return a graph's nodes with time tiles in place of theirs, in an order that keeps to the graph, or None."""
     unit = list(range(len(graph.nodes)))
     at: dict[int, TimeTile] = {}
-    for found in passes:
+    for found in time_tiles:
         first = min(found.nodes)
         at[first] = found
         for node in found.nodes:

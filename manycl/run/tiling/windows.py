@@ -18,8 +18,11 @@ from manycl.model.transfer import SMALL
 from manycl.plan.tuning import PLANNING
 from manycl.units import ELEMENT, PAGE
 
-_ALIKE = 0.75  # windows with at least this part in common become one, so that contents need no copies between them
-STEPS = 16  # sizes of windows between two powers of two: windows of equal size can take one another's place
+_ALIKE = 0.75
+"""Windows with at least this part in common become one, so that contents need no copies between them; our own
+choice."""
+STEPS = 16
+"""Sizes of windows between two powers of two: windows of equal size can take one another's place; our own choice."""
 
 
 def size_of(low: int, high: int) -> int:

@@ -26,7 +26,7 @@ _NAME = "manycl"
 
 
 class Platform(OpenCLObject):
-    """All chosen devices as one (``real`` None), or what a real platform has, each device by itself."""
+    """A platform: all chosen devices as one (``real`` None), or what a real platform has, each device by itself."""
 
     def __init__(self, devices: str | None, policy: str | None, real: Any = None) -> None:
         self._real = real
@@ -50,7 +50,7 @@ class Platform(OpenCLObject):
         return _NAME if param in (_P.NAME, _P.VENDOR) else "cl_khr_icd" if param == _P.EXTENSIONS else answer
 
     def get_devices(self, device_type: int = _ALL) -> list[Device]:
-        """Those of the type. Raises LogicError where there is none, as OpenCL does."""
+        """Return the devices of the type. Raises LogicError where there is none, as OpenCL does."""
         kinds = compiled.device_type
         wanted = int(device_type)
         return [d for d in self._devices if wanted in (_ALL, kinds.DEFAULT) or d.get_info(_D.TYPE) & wanted]
@@ -154,7 +154,7 @@ def _with_version(answer: str, pattern: str) -> str:
 
 
 def _names_of(platform: Any) -> list[str]:
-    """What manycl calls the devices of a real platform."""
+    """Return what manycl calls the devices of a real platform."""
     from manycl.drivers.survey import survey
 
     handles = {}
@@ -165,7 +165,7 @@ def _names_of(platform: Any) -> list[str]:
 
 
 class Platforms:
-    """What ``get_platforms`` answers, made once."""
+    """The platforms that ``get_platforms`` returns, made once."""
 
     def __init__(self, devices: str | None, policy: str | None, *, real_too: bool) -> None:
         self._settings = devices, policy
@@ -184,7 +184,7 @@ class Platforms:
 
 
 def unload_platform_compiler(platform: Platform) -> None:
-    """Nothing is kept for it."""
+    """Do nothing: nothing is kept for it."""
 
 
 _INFO = compiled.context_info
@@ -195,7 +195,8 @@ _WAITING = (_TYPE.MARKER, _TYPE.BARRIER)
 
 
 class Context(OpenCLObject):
-    """Of devices; of several, which only are where real platforms are shown as well, the first does the work."""
+    """A context of devices; of several, which only are where real platforms are shown as well, the first does the
+    work."""
 
     def __init__(
         self,
@@ -282,7 +283,7 @@ class CommandQueue(OpenCLObject):
         self.runtime.queue.flush()
 
     def finish(self) -> None:
-        """Until all that was enqueued here, and by other queues before, has ended."""
+        """Wait until all that was enqueued here, and by other queues before, has ended."""
         if not self.is_usual:
             self.check_use()
             for event, _ in tuple(self._held):
@@ -307,7 +308,7 @@ class CommandQueue(OpenCLObject):
     # what is held back
 
     def held_before(self, kind: int) -> Sequence[Event]:
-        """What a command of a kind waits for, of what is held back in the queue."""
+        """Return what a command of a kind waits for, of what is held back in the queue."""
         if self._is_in_order:
             return [event for event, _ in self._held[-1:]]
         return [event for event, held in self._held if kind in _WAITING or held in _WAITING]

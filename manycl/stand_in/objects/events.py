@@ -35,8 +35,8 @@ _gates = threading.RLock()
 
 
 class Gate:
-    """What an event that is held back waits for. ``missing``: how many events; ``followers``: events that wait for
-    this one; ``enqueue``: what to do when nothing is missing any more (None: a user event, somebody sets it)."""
+    """The gate of an event that is held back. ``missing``: how many events; ``followers``: events that wait for this
+    one; ``enqueue``: what to do when nothing is missing any more (None: a user event, somebody sets it)."""
 
     __slots__ = ("callbacks", "enqueue", "followers", "missing", "opened")
 
@@ -49,9 +49,10 @@ class Gate:
 
 
 class Event(OpenCLObject):
-    """Of a command. ``command``: manycl's event (None: it is complete); ``gate``: there while it is held back;
-    ``failure``: what went wrong, ``failed`` its code; ``span``: when a command began and ended that was done at the
-    call (``was_at_call``; ``command`` is what it comes behind); ``times``: what it was asked for profiles, in ns."""
+    """The event of a command. ``command``: manycl's event (None: it is complete); ``gate``: there while it is held
+    back; ``failure``: what went wrong, ``failed`` its code; ``span``: when a command began and ended that was done at
+    the call (``was_at_call``; ``command`` is what it comes behind); ``times``: what it was asked for profiles, in
+    ns."""
 
     # (most events have nothing else to say: each command makes one)
     queued: int = 0
@@ -70,7 +71,7 @@ class Event(OpenCLObject):
     # how far it is
 
     def wait_held(self) -> None:
-        """Until the command is held back no longer. Raises what went wrong."""
+        """Wait until the command is held back no longer. Raises what went wrong."""
         gate = self.gate
         if gate is not None:
             gate.opened.wait()
@@ -78,7 +79,7 @@ class Event(OpenCLObject):
             raise anew(self.failure)
 
     def wait(self) -> None:
-        """Until the command has ended."""
+        """Wait until the command has ended."""
         self.wait_held()
         command = self.command
         if command is not None and not (command.node < _LOOKED_AT and command.is_complete):
@@ -93,7 +94,7 @@ class Event(OpenCLObject):
 
     @property
     def status(self) -> int:
-        """As OpenCL has it. Whoever asks wants it to come to an end, so what was only collected is sent."""
+        """The status as OpenCL has it. Whoever asks wants it to come to an end, so what was only collected is sent."""
         if self.gate is not None:
             return _QUEUED
         command = self.command
@@ -131,7 +132,7 @@ class Event(OpenCLObject):
         return times[param]
 
     def _profiled(self) -> dict[int, int]:
-        """What it can be asked, once it has ended."""
+        """Return what it can be asked, once it has ended."""
         if self.queue is None or not self.queue.is_profiling or self.status != 0:
             raise error("PROFILING_INFO_NOT_AVAILABLE", _PROFILING)
         if self.command is not None and not self.was_at_call:
@@ -165,7 +166,7 @@ class Event(OpenCLObject):
 
 
 class NannyEvent(Event):
-    """Of a transfer: it keeps the host's memory until it has been waited for."""
+    """The event of a transfer: it keeps the host's memory until it has been waited for."""
 
     def __init__(self, queue: CommandQueue, kind: int, command: api.Event | None, ward: Any) -> None:
         super().__init__(queue, kind, command)
@@ -180,7 +181,8 @@ class NannyEvent(Event):
 
 
 class ArrivalEvent(NannyEvent):
-    """Of a read that does not block: who drops it waits for it, as with PyOpenCL: no one else knows its end."""
+    """The event of a read that does not block: who drops it waits for it, as with PyOpenCL: no one else knows its
+    end."""
 
     def __del__(self) -> None:
         command = self.command
@@ -217,7 +219,7 @@ class UserEvent(Event):
 
 
 def _behind(failure: Exception | None, code: int) -> Exception:
-    """What is told of an event that waited for one that has failed, or of a user event that was set so."""
+    """Return what is told of an event that waited for one that has failed, or of a user event that was set so."""
     return error(_DEPENDS_ON_FAILURE, "clWaitForEvents", str(failure or f"a user event was set to {code}"))
 
 
@@ -270,7 +272,7 @@ def _open(event: Event, code: int) -> None:
 
 
 def _code(failure: Exception | None) -> int:
-    """Of an error; of what waited for something that has failed (None)."""
+    """Return the code of an error; of what waited for something that has failed (None)."""
     if failure is None:
         return int(getattr(compiled.status_code, _DEPENDS_ON_FAILURE))
     return int(getattr(failure, "code", compiled.status_code.OUT_OF_RESOURCES))
@@ -322,7 +324,8 @@ def checked(events: Iterable[Any] | None) -> tuple[Event, ...]:
 
 
 def are_free(events: Sequence[Event] | None) -> bool:
-    """Whether events are such that what waits for them may be enqueued at once, as it comes behind them anyway."""
+    """Return whether events are such that what waits for them may be enqueued at once, as it comes behind them
+    anyway."""
     try:
         return not events or all(event.gate is None and not event.failed for event in events)
     except AttributeError:  # they are none, which is told
@@ -333,7 +336,7 @@ def are_free(events: Sequence[Event] | None) -> bool:
 
 
 def wait_for_events(events: Sequence[Event]) -> None:
-    """Until all have ended."""
+    """Wait until all have ended."""
     found = checked(events)
     refuse("INVALID_VALUE", not found, "clWaitForEvents")
     for event in found:
@@ -360,5 +363,5 @@ _enqueue_barrier = _enqueue_barrier_with_wait_list
 def enqueue_migrate_mem_objects(
     queue: CommandQueue, mem_objects: Sequence[Any], flags: int = 0, wait_for: Sequence[Event] | None = None
 ) -> Event:
-    """Where buffers are is for manycl to decide."""
+    """Enqueue nothing: where buffers are is for manycl to decide."""
     return submit(queue, _TYPE.MIGRATE_MEM_OBJECTS, wait_for, lambda: None)

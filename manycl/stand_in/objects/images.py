@@ -34,7 +34,7 @@ _INFO = compiled.mem_info
 
 
 class _RealObject(MemoryObject):
-    """What only the real device has."""
+    """An object that only the real device has."""
 
     def _information(self, param: int) -> Any:
         if param == _INFO.CONTEXT:
@@ -79,7 +79,8 @@ class Image(_RealObject):
         image._begin(context, real, real.hostbuf)
 
     def _is_array(self, context: Context, flags: int, format_: Any, how: ImageDescriptor, hostbuf: Any) -> bool:
-        """Whether it is made of a buffer: what is not usual is for the real device, also to say what is wrong."""
+        """Return whether it is made of a buffer: what is not usual is for the real device, also to say what is
+        wrong."""
         channels, lanes = _CHANNELS.get(format_.channel_data_type), _ORDERS.get(format_.channel_order)
         shape = how.shape
         usual = how.image_type == compiled.mem_object_type.IMAGE2D and not flags & _USE and len(shape) == 2
@@ -101,7 +102,7 @@ class Image(_RealObject):
         return True
 
     def argument(self) -> Pixels:
-        """What manycl's kernels are given."""
+        """Return the argument that manycl's kernels are given."""
         assert self.pixels is not None
         return Pixels(self.pixels.live(), self.kind)
 
@@ -148,8 +149,8 @@ class Image(_RealObject):
 
 
 class ImageDescriptor(compiled.ImageDescriptor):  # type: ignore[misc]
-    """As PyOpenCL's, whose ``shape`` and ``pitches`` can only be set; images made of buffers are not shared with
-    these."""
+    """An image's descriptor, as PyOpenCL's, whose ``shape`` and ``pitches`` can only be set; images made of buffers are
+    not shared with these."""
 
     shape: Any = ()
     pitches: Any = ()
@@ -186,7 +187,7 @@ _USUAL = {
 
 
 class Sampler(compiled.Sampler):  # type: ignore[misc]
-    """As PyOpenCL's."""
+    """A sampler, as PyOpenCL's."""
 
     _made: ClassVar[weakref.WeakValueDictionary[int, Sampler]] = weakref.WeakValueDictionary()
 
@@ -204,7 +205,7 @@ class Sampler(compiled.Sampler):  # type: ignore[misc]
 
     @property
     def number(self) -> int:
-        """What manycl's kernels are given."""
+        """The number that manycl's kernels are given."""
         addressing = self.get_info(_SAMPLER.ADDRESSING_MODE) - int(compiled.addressing_mode.NONE)
         filtering = self.get_info(_SAMPLER.FILTER_MODE) - int(compiled.filter_mode.NEAREST)
         return int(2 * addressing + 16 * (1 + filtering) + bool(self.get_info(_SAMPLER.NORMALIZED_COORDS)))
@@ -221,7 +222,7 @@ class Sampler(compiled.Sampler):  # type: ignore[misc]
 
 
 class Pipe(_RealObject):
-    """As PyOpenCL's."""
+    """A pipe, as PyOpenCL's."""
 
     def __init__(
         self, context: Context, flags: int, packet_size: int, max_packets: int, properties: Sequence[Any] = ()
@@ -270,7 +271,7 @@ def as_command(queue: CommandQueue, function: Callable[..., Any], *how: Any) -> 
 
 
 def _told(event: Event, kind: int) -> Event:
-    """What a command of a buffer's is to those who enqueued one of an image's."""
+    """Return what a command of a buffer's is to those who enqueued one of an image's."""
     event.kind = kind
     return event
 
@@ -278,7 +279,8 @@ def _told(event: Event, kind: int) -> Event:
 def _host_command(
     routine: str, kind: int, function: Callable[..., Any], of_buffer: Callable[..., Event]
 ) -> Callable[..., Event]:
-    """What enqueues a command between an image and the host; ``of_buffer``: between a rectangle of a buffer and it."""
+    """Return what enqueues a command between an image and the host; ``of_buffer``: between a rectangle of a buffer and
+    it."""
 
     def enqueue(
         queue: CommandQueue,

@@ -45,7 +45,7 @@ def enqueue_nd_range_kernel(
     g_times_l: bool = False,
     allow_empty_ndrange: bool = False,
 ) -> Event:
-    """With the arguments as they are set now."""
+    """Enqueue the kernel with the arguments as they are set now."""
     if queue.is_usual and are_free(wait_for) and not g_times_l and global_offset is None:
         event = _again(queue, kernel, global_work_size, local_work_size)
         if event is not None:
@@ -93,7 +93,7 @@ def _again(queue: CommandQueue, kernel: Kernel, size: Any, local: Any) -> Event 
 
 
 def _bound(value: Any) -> Any:
-    """What manycl's kernel is given for an argument."""
+    """Return what manycl's kernel is given for an argument."""
     if isinstance(value, Image):
         return value.argument()
     return value.array if isinstance(value, Buffer) else value.number if isinstance(value, Sampler) else value
@@ -213,7 +213,7 @@ class Kernel(OpenCLObject):
 
     @property
     def line(self) -> int:
-        """Of its definition; 0 where manycl has not read it."""
+        """The line of its definition; 0 where manycl has not read it."""
         return self.facts.line if self.facts is not None else 0
 
     def clone(self) -> Kernel:
@@ -226,7 +226,8 @@ class Kernel(OpenCLObject):
     # arguments
 
     def arguments(self) -> list[Any]:
-        """As they are now, buffers as such. Raises LogicError for what was not given, or is not there any more."""
+        """Return the arguments as they are now, buffers as such. Raises LogicError for what was not given, or is not
+        there any more."""
         if self.missing:
             raise error("INVALID_KERNEL_ARGS", "clEnqueueNDRangeKernel")
         found = [value() if type(value) is ref else value for value in self.given]
@@ -367,7 +368,7 @@ class Kernel(OpenCLObject):
         return own[param] if param in own else self.real.get_info(param)
 
     def get_work_group_info(self, param: int, device: Device) -> Any:
-        """Of several devices: what all of them can do, and what none needs more of."""
+        """Return, for several devices, what all of them can do, and what none needs more of."""
         own = self.own_group_info(device)
         if param in own:
             return own[param]
@@ -388,7 +389,7 @@ class Kernel(OpenCLObject):
         return _MERGED[param](answers)
 
     def own_group_info(self, device: Device) -> dict[int, Any]:
-        """What is known of its work-groups without asking a real device."""
+        """Return what is known of its work-groups without asking a real device."""
         if self.facts is None or not self.owner.is_native:
             return {}
         return group_info(self.facts, device.runtime.session, self.given)
@@ -401,21 +402,21 @@ class Kernel(OpenCLObject):
 
 
 def _is_array(fact: ArgumentFacts, value: Any) -> bool:
-    """Whether a kernel may have an image as an array, or a sampler as a number."""
+    """Return whether a kernel may have an image as an array, or a sampler as a number."""
     if isinstance(value, Sampler):
         return fact.kind == "sampler"
     return isinstance(value, Image) and value.pixels is not None and fact.kind == "image"
 
 
 def _kind_of(value: Any) -> str:
-    """What is given for an argument, in a word."""
+    """Return what is given for an argument, in a word."""
     if type(value) is ref:
         value = value()
     return "NULL" if value is None else type(value).__name__
 
 
 def compiled_group_info(kernel: Any, param: int, device: Any) -> Any:
-    """What a real kernel tells of its work-groups."""
+    """Return what a real kernel tells of its work-groups."""
     return compiled.Kernel.get_work_group_info(kernel, param, device)
 
 
@@ -442,7 +443,7 @@ def set_real(kernel: Any, index: int, value: Any) -> None:
 
 
 def real_value(value: Any) -> Any:
-    """What the real device is given for an argument that is no buffer."""
+    """Return what the real device is given for an argument that is no buffer."""
     if isinstance(value, Buffer):
         raise error("INVALID_MEM_OBJECT", _ROUTINE)
     if isinstance(value, LocalMemory):

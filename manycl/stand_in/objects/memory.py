@@ -60,7 +60,7 @@ _KNOWN = sum(getattr(_FLAGS, name) for name in (*("READ_WRITE", "WRITE_ONLY", "R
 
 
 class MemoryObjectHolder(OpenCLObject):
-    """What has contents on devices."""
+    """An object that has contents on devices."""
 
     own_context: Context
 
@@ -102,7 +102,7 @@ class MemoryObject(MemoryObjectHolder):
         raise NotImplementedError
 
     def lent(self, loan: Loan) -> Any:
-        """What the real device uses for it in one command."""
+        """Return what the real device uses for it in one command."""
         return self.real
 
 
@@ -201,7 +201,7 @@ class Buffer(MemoryObject):
             self.runtime.shared.use(self.runtime, whole.array, as_bytes(whole.hostbuf)[: whole.nbytes])
 
     def in_place(self) -> Bytes:
-        """All bytes where the host has them, once what was enqueued has run."""
+        """Return all bytes where the host has them, once what was enqueued has run."""
         return self.runtime.in_place(self.live())
 
     def release(self) -> None:
@@ -214,7 +214,7 @@ class Buffer(MemoryObject):
         return loan.buffer(self)
 
     def mapped(self, count: int) -> None:
-        """It is mapped once more, or once less."""
+        """Note that it is mapped once more, or once less."""
         self._maps += count
 
     def _information(self, param: int) -> Any:

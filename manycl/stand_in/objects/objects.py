@@ -1,4 +1,4 @@
-"""What all objects of OpenCL have: a handle that is a number."""
+"""The base of all objects of OpenCL: a handle that is a number."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Bins(Generic[Block]):
 
 
 class MemoryPool(Bins["Buffer | None"], OpenCLObject):
-    """Of buffers."""
+    """A pool of buffers."""
 
     def __init__(self, allocator: AllocatorBase, leading_bits_in_bin_id: int = 4) -> None:
         if getattr(allocator, "is_deferred", False):
@@ -142,7 +142,7 @@ class Lease(Generic[Block]):
         self._size = size
 
     def end(self) -> None:
-        """It goes back now."""
+        """Give it back now."""
         pool, self._pool = self._pool, None
         if pool is None:
             raise error("INVALID_VALUE", "pooled_device_allocation::free")
@@ -169,7 +169,7 @@ class PooledBuffer(Buffer):
         self._lease.end()
 
     def bind_to_queue(self, queue: CommandQueue) -> None:
-        """All queues are one."""
+        """Do nothing: all queues are one."""
 
     def unbind_from_queue(self) -> None:
         """See ``bind_to_queue``."""
@@ -194,7 +194,7 @@ SVM = compiled.SVM
 
 
 class SVMAllocation(compiled.SVMAllocation):  # type: ignore[misc]
-    """As PyOpenCL's; commands that use it have ended when it is released."""
+    """Memory of a pool, as PyOpenCL's; commands that use it have ended when it is released."""
 
     def __init__(
         self, context: Context, size: int, alignment: int, flags: int, queue: CommandQueue | None = None
@@ -235,7 +235,7 @@ class SVMAllocator:
 
 
 class SVMPool(Bins[SVMAllocation]):
-    """Of shared virtual memory."""
+    """A pool of shared virtual memory."""
 
     def __init__(self, allocator: SVMAllocator, leading_bits_in_bin_id: int = 4) -> None:
         super().__init__(allocator, leading_bits_in_bin_id)

@@ -35,7 +35,8 @@ _NOT_READ = "its program has no source that manycl can read"
 
 
 def _stays(key: tuple[Any, ...] | None) -> bool:
-    """Whether what decides a binary is known, and all files that its text includes are PyOpenCL's own, which stay."""
+    """Return whether what decides a binary is known, and all files that its text includes are PyOpenCL's own, which
+    stay."""
     return key is not None and all(file.startswith(_OWN_HEADERS) for file in key[2])
 
 
@@ -147,7 +148,7 @@ class _Program(OpenCLObject):
             self.real._build(options, None)
 
     def _key(self, options: bytes) -> tuple[Any, ...] | None:
-        """What decides the binary; None where that is not known."""
+        """Return what decides the binary; None where that is not known."""
         if self._text is None:
             return None
         try:
@@ -162,7 +163,7 @@ class _Program(OpenCLObject):
             self._real, self._is_kept = None, False
 
     def _read(self, options: bytes) -> ProgramFacts | None:
-        """What manycl's analysis knows of it; None (and a ``reason``) where the real device runs it alone."""
+        """Return what manycl's analysis knows of it; None (and a ``reason``) where the real device runs it alone."""
         if self._text is None:
             return None
         try:
@@ -240,7 +241,7 @@ class _Program(OpenCLObject):
         return [_SIGNATURE + self._options + b"\0" + self._text.encode()]
 
     def own_build_info(self) -> dict[int, Any]:
-        """What is known of its last build without asking a real device."""
+        """Return what is known of its last build without asking a real device."""
         if self.is_native or (self._words and self._real is None):
             return build_info(self.is_native, self._options.decode(), self._words)
         return {}

@@ -97,7 +97,7 @@ def _enqueue_read_buffer(
 
 
 def _read_now(queue: CommandQueue, runtime: Runtime, array: Array, offset: int, out: Bytes) -> Event:
-    """Of a read that has ended, and that nothing held back: what most programs wait for."""
+    """Return the event of a read that has ended, and that nothing held back: what most programs wait for."""
     event = NannyEvent(queue, _TYPE.READ_BUFFER, None, None)
     if queue.is_profiling:
         event.queued = perf_counter_ns()
@@ -170,7 +170,7 @@ def enqueue_copy_buffer_p2p_amd(
     byte_count: int | None = None,
     wait_for: WaitFor = None,
 ) -> Event:
-    """All devices are one here."""
+    """Enqueue a copy between devices, which are one here."""
     nbytes = min(buffer_of(m, "").nbytes for m in (src, dst)) if byte_count is None else byte_count
     return _enqueue_copy_buffer(queue, src, dst, nbytes, 0, 0, wait_for)
 
@@ -224,7 +224,7 @@ def _kernel() -> Kernel:
     return Program(_SOURCE, path="copy_rectangle.cl").kernel("copy_rectangle")
 
 
-class Rectangle(NamedTuple):
+class RectangleLayout(NamedTuple):
     """``shape``: bytes, rows, slices; ``first``: its first byte; bytes from row to row, and from slice to slice."""
 
     shape: tuple[int, int, int]
@@ -239,7 +239,7 @@ class Rectangle(NamedTuple):
         return self.first + (z - 1) * self.slice + (y - 1) * self.row + x
 
     def of(self, memory: Bytes) -> Bytes:
-        """Its bytes in place."""
+        """Return its bytes in place."""
         x, y, z = self.shape
         return np.lib.stride_tricks.as_strided(memory[self.first :], (z, y, x), (self.slice, self.row, 1))
 
@@ -251,18 +251,19 @@ def _triple(values: Sequence[int], missing: int, what: str, routine: str) -> tup
     return found[0], found[1], found[2]
 
 
-def rectangle(origin: Numbers, region: Numbers, pitches: Numbers | None, nbytes: int, routine: str) -> Rectangle:
-    """Of ``nbytes`` of memory. Raises LogicError for one that OpenCL does not have, or that is not inside."""
+def rectangle(origin: Numbers, region: Numbers, pitches: Numbers | None, nbytes: int, routine: str) -> RectangleLayout:
+    """Return the rectangle of ``nbytes`` of memory. Raises LogicError for one that OpenCL does not have, or that is not
+    inside."""
     return _rectangle(tuple(origin), tuple(region), tuple(pitches or ()), nbytes, routine)
 
 
 @lru_cache(1024)
-def _rectangle(origin: Numbers, region: Numbers, pitches: Numbers, nbytes: int, routine: str) -> Rectangle:
+def _rectangle(origin: Numbers, region: Numbers, pitches: Numbers, nbytes: int, routine: str) -> RectangleLayout:
     shape, start = _triple(region, 1, "region", routine), _triple(origin, 0, "origin", routine)
     given = [*map(int, pitches), 0, 0]
     row = given[0] or shape[0]
     depth = given[1] or row * shape[1]
-    found = Rectangle(shape, start[2] * depth + start[1] * row + start[0], row, depth)
+    found = RectangleLayout(shape, start[2] * depth + start[1] * row + start[0], row, depth)
     is_one = min(shape) > 0 and min(start) >= 0 and row >= shape[0] and depth >= row * shape[1] and depth % row == 0
     refuse("INVALID_VALUE", not is_one or found.end > nbytes, routine)
     return found
@@ -363,13 +364,13 @@ def _enqueue_copy_buffer_rect(
 
 
 @lru_cache(1024)
-def _numbers(to: Rectangle, of: Rectangle) -> tuple[np.uint64, ...]:
+def _numbers(to: RectangleLayout, of: RectangleLayout) -> tuple[np.uint64, ...]:
     """The kernel's. They are the same objects each time, which launches that come again do not look at."""
     return tuple(map(np.uint64, (to.first, to.row, to.slice, of.first, of.row, of.slice)))
 
 
-def _meet(one: Rectangle, one_offset: int, other: Rectangle, other_offset: int) -> bool:
-    """Whether two rectangles of one buffer, with rows of one length, have bytes in common."""
+def _meet(one: RectangleLayout, one_offset: int, other: RectangleLayout, other_offset: int) -> bool:
+    """Return whether two rectangles of one buffer, with rows of one length, have bytes in common."""
     mine, others = _starts(one) + one_offset, np.sort(_starts(other) + other_offset)
     place = np.searchsorted(others, mine)
     behind = others[np.minimum(place, len(others) - 1)] - mine
@@ -377,7 +378,7 @@ def _meet(one: Rectangle, one_offset: int, other: Rectangle, other_offset: int) 
     return bool((np.minimum(np.abs(behind), np.abs(before)) < one.shape[0]).any())
 
 
-def _starts(part: Rectangle) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _starts(part: RectangleLayout) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The first byte of each row."""
     _, rows, slices = part.shape
     return np.add.outer(np.arange(slices) * part.slice, np.arange(rows) * part.row).ravel() + part.first
@@ -391,8 +392,8 @@ Like = tuple[tuple[int, ...], np.dtype[Any], Any, Any]
 
 
 class MemoryMap:
-    """What keeps a buffer mapped: the base of the array that the program is given. ``like``: that array's shape, type,
-    order and strides; ``is_written``: its memory is to be taken back."""
+    """A mapping, which keeps a buffer mapped: the base of the array that the program is given. ``like``: that array's
+    shape, type, order and strides; ``is_written``: its memory is to be taken back."""
 
     def __init__(
         self, queue: CommandQueue, buffer: Buffer, offset: int, memory: Bytes, like: Like, *, is_written: bool

@@ -12,7 +12,7 @@ _NEEDED = {"pyopencl": "PyOpenCL", "numpy": "NumPy", "clang": "libclang", "islpy
 
 
 class MissingError(ModuleNotFoundError):
-    """What ``import pyopencl`` raises; where nobody catches it, only its words are told."""
+    """The error that ``import pyopencl`` raises; where nobody catches it, only its words are told."""
 
 
 def absent() -> str:
@@ -44,7 +44,7 @@ def missing(what: str) -> MissingError:
 
 
 class WithoutManycl:
-    """Where there is no manycl: the program has PyOpenCL as it is, which is said, if there is one."""
+    """A finder for where there is no manycl: the program has PyOpenCL as it is, which is said, if there is one."""
 
     def find_spec(
         self,

@@ -49,7 +49,7 @@ __kernel void nearest_neighbor(__global const float *places, __global float *dis
 /* begin md5 */
 __constant uint SHIFTS[16] = {7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16, 23, 6, 10, 15, 21};
 uint4 digest_of(uint number, __global const uint *sines) {
-  uint w[16] = {0, 0x80u << 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
+  uint w[16] = {0, 0, 0x80u, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
   for (int digit = DIGITS - 1; digit >= 0; digit--, number /= 10) w[digit / 4] |= ('0' + number % 10) << digit % 4 * 8;
   uint a = 0x67452301u, b = 0xefcdab89u, c = 0x98badcfeu, d = 0x10325476u;
   for (uint r = 0; r < 64; r++) {

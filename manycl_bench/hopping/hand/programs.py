@@ -79,7 +79,7 @@ def md5(slow: Any, fast: Any, is_free: IsFree, **given: Any) -> Migrating:
 
     arrays = [Shared(given["sines"]), Shared(is_found, each(), reads=False, writes=True)]
     wanted = np.array([given[f"digest{i}"] for i in range(4)], np.uint32)
-    program = Program(source("md5"), "md5", given["points"], arrays, [wanted], options=["-DDIGITS=7"], merge=merge)
+    program = Program(source("md5"), "md5", given["points"], arrays, [wanted], options=["-DDIGITS=8"], merge=merge)
     migrating = Migrating(program, slow, fast)
     migrating.run(is_free)
     given["results"]["found"] = found[0]

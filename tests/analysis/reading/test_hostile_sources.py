@@ -147,7 +147,7 @@ def test_numbers_of_any_length_are_answered_for(statement: str) -> None:
     program = parse_program(f"kernel void grows(global int *d, int n) {{ {statement} }}")
     symbolic(program, "grows")
     facts = launched(program, "grows", KnownLaunch((64,), (8,), (), {1: b"\7\0\0\0"}, {0: 256}))
-    assert facts.region(0, "write").boxes
+    assert facts.region(0, "write").rectangles
     assert facts.work().operations
 
 

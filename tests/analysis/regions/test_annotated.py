@@ -108,7 +108,7 @@ def contained(known: LaunchFacts, name: str, ndrange: CaseLaunch) -> None:
 
 
 def bytes_of(known: LaunchFacts, argument: int, kind: str, first: int, count: int) -> list[tuple[int, int]]:
-    return [(b.offset, b.end) for b in known.region(argument, kind, GroupRange(0, first, count)).boxes]
+    return [(b.offset, b.end) for b in known.region(argument, kind, GroupRange(0, first, count)).rectangles]
 
 
 def test_values_bound_what_is_gathered(program: ProgramFacts) -> None:

@@ -96,7 +96,7 @@ def test_what_data_decide_is_not_found_out() -> None:
 
 
 def test_more_pieces_than_a_region_may_have_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.analysis.regions.counted.MOST_BOXES", 4)
+    monkeypatch.setattr("manycl.analysis.regions.counted.MOST_RECTANGLES", 4)
     counted = CountedRegions(regions_of("nested"))
     assert counted.region(0, "write", GroupRange(0, 0, ITEMS // LOCAL)) is None
     assert counted.region(0, "write", GroupRange(0, 0, 1)) is not None

@@ -18,7 +18,7 @@ from manycl.analysis.reading.options import read_options
 from manycl.analysis.regions import regions, shapes
 from manycl.analysis.regions.regions import Footprint, Regions, TooComplexError
 from manycl.group_range import GroupRange
-from manycl.region import Box, Region
+from manycl.region import Rectangle, Region
 
 SOURCE = """
 kernel void plain(global const int *a, global int *b) { b[get_global_id(0)] = a[2 * get_global_id(0)]; }
@@ -86,7 +86,7 @@ def test_regions_that_isl_does_not_find_are_what_bounds_of_subscripts_tell(monke
         assert relations
         monkeypatch.setattr(known, "_exact_region", lambda *given: 1 / 0 if not given else isl.Set("{ [i"))
         found = known.region(1, "write")
-        assert found.boxes == (Box(0, end),)
+        assert found.rectangles == (Rectangle(0, end),)
         assert found.reason.startswith(words)
         assert not found.exact
         assert found.tight
@@ -94,7 +94,7 @@ def test_regions_that_isl_does_not_find_are_what_bounds_of_subscripts_tell(monke
         known = regions_of(name)
         monkeypatch.setattr(known, "_relation", lambda *given: isl.Set("{ [i"))
         found = known.region(1, "write")
-        assert found.boxes == (Box(0, 64),)
+        assert found.rectangles == (Rectangle(0, 64),)
         assert "is too complex (isl:" in found.reason
         assert not found.exact
 
@@ -103,11 +103,11 @@ def test_what_a_lost_pointer_may_touch_is_everything() -> None:
     known = regions_of("lost")
     for argument, kind in ((0, "write"), (1, "write"), (1, "read")):
         found = known.region(argument, kind)
-        assert found.boxes == (Box(0, 64),)
+        assert found.rectangles == (Rectangle(0, 64),)
         assert not found.exact
         assert found.reason == "a pointer that was lost, line 8"
     nothing = regions_of("plain").region(0, "write")
-    assert (nothing.boxes, nothing.exact, nothing.reason) == ((), True, ""), "the kernel may not write it at all"
+    assert (nothing.rectangles, nothing.exact, nothing.reason) == ((), True, ""), "the kernel may not write it at all"
 
 
 @pytest.mark.parametrize("by", range(-3, 12))
@@ -123,7 +123,7 @@ def test_what_leaves_its_memory_is_told_to_the_byte(by: int, items: int) -> None
     for i in inside:
         mask[4 * i : 4 * i + 4] = True
     assert (known.region(1, "write").mask(64) == mask).all()
-    assert all(box.offset >= 0 and box.end <= 64 for box in known.region(1, "write").boxes)
+    assert all(rect.offset >= 0 and rect.end <= 64 for rect in known.region(1, "write").rectangles)
     if outside:
         (one,) = found
         assert (one.argument, one.name, one.kind, one.line, one.nbytes) == (1, "b", "write", 3, 64)
@@ -194,7 +194,7 @@ def test_elements_of_tables_and_records_are_bounded(body: str, low: int, high: i
     unit = frontend.load(text, "<source>", None, read_options(()))
     launch = KnownLaunch((8,), (2,), (), {}, {0: 256, 1: 256})
     found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], launch).regions.region(0, "write")
-    assert found.boxes == (Box(4 * low, 4 * (high - low)),)
+    assert found.rectangles == (Rectangle(4 * low, 4 * (high - low)),)
 
 
 @pytest.mark.parametrize("limit", ["d[0]", "5000"])
@@ -204,7 +204,7 @@ def test_what_an_earlier_return_may_leave_out_is_not_certain(limit: str) -> None
     unit = frontend.load(text, "<source>", None, read_options(()))
     known = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], KnownLaunch((8,), (2,), (), {}, {0: 256, 1: 256}))
     found = known.regions.region(0, "write")
-    assert (found.boxes, found.exact) == ((Box(0, 32),), False)
+    assert (found.rectangles, found.exact) == ((Rectangle(0, 32),), False)
     assert "whether the loop in line 1 is left" in found.reason
 
 
@@ -216,7 +216,7 @@ def test_what_pointers_change_in_ever_more_turns_of_a_loop_is_given_up() -> None
     unit = frontend.load(f"kernel void f(global int *x) {{ int i = 0; {body} }}", "<source>", None, read_options(()))
     found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], KnownLaunch((8,), (2,), (), {}, {0: 256}))
     region = found.regions.region(0, "write")
-    assert (region.boxes, region.exact) == ((Box(0, 256),), False)
+    assert (region.rectangles, region.exact) == ((Rectangle(0, 256),), False)
     assert region.reason == "what the loop in line 1 changes is not found out"
 
 
@@ -229,54 +229,56 @@ def test_a_call_of_nobody_knows_what_is_a_hazard() -> None:
     assert found.split(0).reasons == ("calls a function pointer, of which nothing is known, line 3",)
 
 
-BOXES = st.builds(
-    Box,
+RECTANGLES = st.builds(
+    Rectangle,
     *[st.integers(0, 20), st.integers(1, 6), st.integers(6, 9), st.integers(1, 3)],
     *[st.integers(30, 32), st.integers(1, 2)],
 )
 
 
 @settings(max_examples=30)
-@given(BOXES)
-def test_a_set_of_rows_and_slices_is_found_to_be_one_box(box: Box) -> None:
-    counts = f"0 <= s < {box.slices} and 0 <= r < {box.rows} and 0 <= b < {box.width}"
-    place = f"{box.offset} + {box.slice_pitch} s + {box.pitch} r + b"
-    (found,), tight = shapes.boxes(isl.Set(f"{{ [x] : exists s, r, b : {counts} and x = {place} }}"))
+@given(RECTANGLES)
+def test_a_set_of_rows_and_slices_is_found_to_be_one_rectangle(rect: Rectangle) -> None:
+    counts = f"0 <= s < {rect.slices} and 0 <= r < {rect.rows} and 0 <= b < {rect.width}"
+    place = f"{rect.offset} + {rect.slice_pitch} s + {rect.pitch} r + b"
+    (found,), tight = shapes.rectangles(isl.Set(f"{{ [x] : exists s, r, b : {counts} and x = {place} }}"))
     assert tight
-    assert Region.of_boxes((found,)).intervals == Region.of_boxes((box,)).intervals
+    assert Region.of_rectangles((found,)).intervals == Region.of_rectangles((rect,)).intervals
 
 
-@given(st.lists(BOXES, max_size=4))
-def test_bytes_of_a_region_are_counted_once(boxes: list[Box]) -> None:
-    made = [box if box.rows > 1 or box.slices > 1 else Box(box.offset, box.width) for box in boxes]
+@given(st.lists(RECTANGLES, max_size=4))
+def test_bytes_of_a_region_are_counted_once(rectangles: list[Rectangle]) -> None:
+    made = [rect if rect.rows > 1 or rect.slices > 1 else Rectangle(rect.offset, rect.width) for rect in rectangles]
     region = Footprint(0, "read", 1, tuple(made), True, True, "")
     mask = np.zeros(200, bool)
-    for box in made:
-        for start in box.starts():
-            mask[start : start + box.width] = True
+    for rect in made:
+        for start in rect.starts():
+            mask[start : start + rect.width] = True
     assert (region.mask(200) == mask).all()
     assert region.nbytes == mask.sum()
-    kinds = [box.kind for box in made]
+    kinds = [rect.kind for rect in made]
     assert region.shape == ("nothing" if not kinds else kinds[0] if len(kinds) == 1 else "several")
 
 
-@given(st.lists(BOXES, min_size=2, max_size=3), st.integers(1, 20), st.booleans())
-def test_too_many_rows_are_taken_for_all_between_them(boxes: list[Box], most: int, tight: bool) -> None:
+@given(st.lists(RECTANGLES, min_size=2, max_size=3), st.integers(1, 20), st.booleans())
+def test_too_many_rows_are_taken_for_all_between_them(rectangles: list[Rectangle], most: int, tight: bool) -> None:
     """Then the region is larger than the footprint is, and says so."""
-    found = Footprint(0, "read", 1, tuple(boxes), tight, True, "", "{ [i] : i = 0 }")
+    found = Footprint(0, "read", 1, tuple(rectangles), tight, True, "", "{ [i] : i = 0 }")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("manycl.analysis.regions.regions.MOST_ROWS", most)
         region, just = found.around()
-    rows = {start + i for box in boxes for start in box.starts().tolist() for i in range(box.width)}
+    rows = {start + i for rect in rectangles for start in rect.starts().tolist() for i in range(rect.width)}
     touched = {i for low, high in region.intervals for i in range(low, high)}
-    few = sum(box.rows * box.slices for box in boxes) <= most
+    few = sum(rect.rows * rect.slices for rect in rectangles) <= most
     assert just == (few and tight)
-    assert touched == (rows if few else set(range(min(rows), max(box.end for box in boxes))))
+    assert touched == (rows if few else set(range(min(rows), max(rect.end for rect in rectangles))))
 
 
 @pytest.mark.parametrize("unit", [1, 4])
-def test_elements_of_a_region_that_is_no_boxes(unit: int) -> None:
-    region = Footprint(0, "read", unit, (Box(0, 10 * unit),), False, True, "", "{ [i] : 0 <= i < 10 and i % 3 = 1 }")
+def test_elements_of_a_region_that_is_no_rectangles(unit: int) -> None:
+    region = Footprint(
+        0, "read", unit, (Rectangle(0, 10 * unit),), False, True, "", "{ [i] : 0 <= i < 10 and i % 3 = 1 }"
+    )
     assert np.flatnonzero(region.mask(8 * unit)).tolist() == [u * unit + b for u in (1, 4, 7) for b in range(unit)]
     assert region.mask(0).size == 0
 
@@ -292,7 +294,7 @@ def test_questions_that_are_none() -> None:
     ):
         with pytest.raises(ValueError, match=r"region is read or written|no range of"):
             known.region(*wrong)
-    assert known.region(0, "read", GroupRange(0, 3, 1)).boxes
-    assert known.region(0, "read", GroupRange(2, 0, 1)).boxes
+    assert known.region(0, "read", GroupRange(0, 3, 1)).rectangles
+    assert known.region(0, "read", GroupRange(2, 0, 1)).rectangles
     with pytest.raises(KeyError):
         known.region(5, "read")

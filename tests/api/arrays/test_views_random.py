@@ -20,7 +20,7 @@ from manycl.plan.policy import find, names
 from manycl.plan.verification.verify import verify as verify_plan
 from tests.api.arrays.view_cases import MEMORIES, PROGRAM, N, Numbers, session_with
 from tests.graph.graph_judge import verify as verify_graph
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 
 GROUP = 4
 
@@ -205,8 +205,8 @@ def test_as_numpy_does(session: Any, data: Any, policy: str) -> None:
         except ManyclError as error:
             does_not_fit(error, little)
             return
-        if result.script is not None and not little:
-            verify_script(result.script)
+        if result.command_graph is not None and not little:
+            verify_commands(result.command_graph)
         for work in works:
             work()
         for out, want in reads:

@@ -204,7 +204,7 @@ def test_regions_are_the_rows_around(program: mc.Program) -> None:
     facts = service.launched(found, "blur", launch)
     assert facts.split(1).splittable
     for argument, what, pixel, more in ((0, "read", 4, 1), (1, "write", 16, 0)):
-        region = Region.of_boxes(facts.region(argument, what, GroupRange(1, 8, 8)).boxes)
+        region = Region.of_rectangles(facts.region(argument, what, GroupRange(1, 8, 8)).rectangles)
         assert list(region.intervals) == [(96 * pixel * (32 - more), 96 * pixel * (64 + more))]
 
 

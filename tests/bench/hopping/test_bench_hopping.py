@@ -53,15 +53,17 @@ def test_two_devices_are_measured_and_results_are_right(
     if apart:
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     names = ("GEMM",) if apart else ("GEMM", "Reduction")
-    settings = Settings(names=names, parts=(0.3, 0.6), repeats=1, warm=1, seconds=0.01)
+    settings = Settings(names=names, parts=(0.3, 0.6), repeats=1, warm=1, seconds=(0.01, 0.02))
     figures = real.run("native/2#0,native/2#1@2", settings, lambda text: None)
-    assert [row["benchmark"] for row in figures["results"]] == list(names)
+    found = [(row["benchmark"], row["size"]) for row in figures["results"]]
+    assert found == [(name, size) for name in names for size in ("small", "medium")]
     for row in figures["results"]:
         assert row["k"] >= 1.0
         for point in row["points"]:
             assert set(point["seconds"]) == set(WAYS)
             assert all(seconds > 0 for seconds in point["seconds"].values())
             assert point["wait"] > 0
+        assert math.isnan(row["switch_ms"]) or row["switch_ms"] > 0.0
         assert row["slices"] >= 1
         assert 1 <= row["predicted_slices"] <= real.SLICES
         assert row["predicted_percent"] > -100.0
@@ -69,9 +71,10 @@ def test_two_devices_are_measured_and_results_are_right(
     report.write({**report.figures_of_model(), **figures}, tmp_path)
     page = (tmp_path / "hopping.md").read_text()
     assert "## Measured" in page
-    assert page.count(f"| {names[-1]} | cpu0") == 2  # their devices and times
+    assert page.count(f"| {names[-1]} (m) | cpu0") == 2  # their devices and times
     assert "On `the same again`:" in page
     assert (tmp_path / "hopping_measured.svg").stat().st_size > 5_000
+    assert (tmp_path / "hopping_slices.svg").stat().st_size > 5_000
 
 
 def test_one_device_is_not_enough() -> None:

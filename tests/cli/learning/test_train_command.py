@@ -14,14 +14,14 @@ from manycl.model import slices
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """Kernels whose slices are inverse to their work."""
+    """Kernels whose slices are inverse to their work, on devices of four compute units and one."""
     found = []
     for k in range(6):
         for scale in (1.0, 2.0):
             work = [scale * (k + 1), 0.5 * k * k, scale + k % 2][: 3 if kind == "cpu" else 2]
-            found.append(
-                {"kernel": f"k{k}", "kind": kind, "logarithms": work, "points": math.exp(12.0 - 0.3 * sum(work))}
-            )
+            units = 4 if scale > 1.0 else 1
+            points = units * math.exp(12.0 - 0.3 * sum(work))
+            found.append({"kernel": f"k{k}", "kind": kind, "logarithms": work, "points": points, "units": units})
     return found
 
 
@@ -39,7 +39,7 @@ def test_predictors_are_written_and_judged(tmp_path: Path, capsys: pytest.Captur
     assert "gpu: 12 samples of 6 kernels" in out
     found = slices.read(target)
     for row in rows("cpu"):
-        assert found.models["cpu"].predict(row["logarithms"]) == pytest.approx(row["points"], rel=1e-6)
+        assert found.models["cpu"].predict(row["logarithms"]) == pytest.approx(row["points"] / row["units"], rel=1e-6)
     assert main(["train", files[0], "-o", str(target), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["cpu"]["kernels"] == 6
@@ -55,6 +55,7 @@ def test_predictors_are_written_and_judged(tmp_path: Path, capsys: pytest.Captur
         ({"slice_samples": [{"kernel": "k", "kind": "cpu", "logarithms": [1, 2], "points": 3}]}, "are 3 numbers"),
         ({"slice_samples": [{"kernel": "k", "kind": "gpu", "logarithms": [1, 2], "points": 0.5}]}, "1 point at least"),
         ({"slice_samples": [{"kernel": "k", "kind": "gpu", "logarithms": [1, None], "points": 2}]}, "are 2 numbers"),
+        ({"slice_samples": [{"kernel": "k", "kind": "gpu", "logarithms": [1, 2], "points": 2}]}, "1 compute unit at"),
     ],
 )
 def test_what_are_no_samples(value: Any, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

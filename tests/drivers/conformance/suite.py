@@ -21,7 +21,7 @@ from manycl.drivers.driver import (
 )
 from manycl.drivers.survey import survey
 from manycl.graph.graph import LocalArg
-from manycl.region import Box
+from manycl.region import Rectangle
 from tests.drivers.host_functions import HostFunctions, NDRange
 
 TEXT = """
@@ -108,11 +108,11 @@ class Desk:
     def launch(self, kernel: Any, items: int, after: Sequence[Event] | None = None, local: int | None = None) -> Event:
         return self.driver.launch(self.queue, kernel, (items,), None if local is None else (local,), None, after)
 
-    def copy(self, target: Any, source: Any, rows: Sequence[Box] = (), after: Sequence[Event] = ()) -> Event:
+    def copy(self, target: Any, source: Any, rows: Sequence[Rectangle] = (), after: Sequence[Event] = ()) -> Event:
         """All of it, if no rows are given."""
         nbytes = min(len(m) for m in (target, source) if isinstance(m, np.ndarray))
         ends = End(target), End(source)
-        events = self.driver.copy(self.queue, *ends, rows or (Box(0, nbytes),), after)
+        events = self.driver.copy(self.queue, *ends, rows or (Rectangle(0, nbytes),), after)
         assert len(events) >= 1
         return events[-1]
 
@@ -124,12 +124,12 @@ class Desk:
     def there(self, data: Any) -> Any:
         """An allocation with these bytes."""
         memory = self.driver.allocate(len(data))
-        self.end(self.driver.copy(self.queue, End(memory), End(data), (Box(0, len(data)),), ())[-1])
+        self.end(self.driver.copy(self.queue, End(memory), End(data), (Rectangle(0, len(data)),), ())[-1])
         return memory
 
     def look(self, memory: Any, nbytes: int) -> Any:
         data = np.zeros(nbytes, np.uint8)
-        self.end(self.driver.copy(self.queue, End(data), End(memory), (Box(0, nbytes),), ())[-1])
+        self.end(self.driver.copy(self.queue, End(data), End(memory), (Rectangle(0, nbytes),), ())[-1])
         return data
 
 

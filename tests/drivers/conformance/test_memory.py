@@ -14,7 +14,7 @@ from manycl.drivers.driver import (
 )
 from manycl.drivers.shared import shared_memory
 from manycl.machine import HOST
-from manycl.region import Box
+from manycl.region import Rectangle
 from tests.drivers.conformance.suite import Desk, noise
 
 
@@ -112,10 +112,10 @@ def test_a_device_copies_from_another_where_it_says_so(names: str, monkeypatch: 
             continue
         there, here, found = source.allocate(4096), target.allocate(4096), np.zeros(4096, np.uint8)
         queues = source.queue(False), target.queue(False)
-        source.wait(source.copy(queues[0], End(there), End(data), (Box(0, 4096),), ())[-1])
-        box = Box(100, 7, 64, 20)
-        events = target.copy(queues[1], End(here), End(there, owner=source), (box,), ())
-        target.wait(target.copy(queues[1], End(found), End(here), (box,), events)[-1])
+        source.wait(source.copy(queues[0], End(there), End(data), (Rectangle(0, 4096),), ())[-1])
+        rect = Rectangle(100, 7, 64, 20)
+        events = target.copy(queues[1], End(here), End(there, owner=source), (rect,), ())
+        target.wait(target.copy(queues[1], End(found), End(here), (rect,), events)[-1])
         rows = [slice(100 + 64 * n, 107 + 64 * n) for n in range(20)]
         assert all((found[row] == data[row]).all() for row in rows)
     for driver in drivers:

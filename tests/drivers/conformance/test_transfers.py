@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manycl.drivers.driver import (
     End,
 )
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.data.host_memory import HostMemory
 from tests.drivers.conformance.suite import Desk, noise
 
@@ -26,7 +26,7 @@ def test_what_goes_there_comes_back(desk: Desk, nbytes: int, is_pinned: bool) ->
     sent, came = data.copy(), np.zeros(nbytes, np.uint8)
     pins = [driver.pin(end) for end in (sent, came)] if is_pinned else []
     assert (sent == data).all(), "it stays as it is"
-    memory, rows = driver.allocate(nbytes), (Box(0, nbytes),)
+    memory, rows = driver.allocate(nbytes), (Rectangle(0, nbytes),)
     driver.copy(desk.queue, End(memory), End(sent, 0, is_pinned), rows, ())
     (*_, event) = driver.copy(desk.queue, End(came, 0, is_pinned), End(memory), rows, ())
     desk.end(event)
@@ -40,7 +40,7 @@ def test_what_goes_there_comes_back(desk: Desk, nbytes: int, is_pinned: bool) ->
 def test_memory_that_is_given_back_is_pinned_anew(desk: Desk) -> None:
     """The next array lies where the last one did, on other pages: what is moved is what is there now."""
     driver, nbytes = desk.driver, 1 << 20
-    memory, rows = driver.allocate(nbytes), (Box(0, nbytes),)
+    memory, rows = driver.allocate(nbytes), (Rectangle(0, nbytes),)
     for turn in range(24):
         sent, came = np.full(nbytes + turn % 3, turn, np.uint8), np.zeros(nbytes, np.uint8)
         pins = [driver.pin(end) for end in (sent, came)]
@@ -55,7 +55,7 @@ def test_memory_that_is_given_back_is_pinned_anew(desk: Desk) -> None:
 def test_memory_is_free_for_others_though_the_events_of_copies_are_kept(desk: Desk) -> None:
     """Copies of parts, too: the memory is used again where nothing but the driver's events refers to it."""
     driver, nbytes = desk.driver, 1 << 18
-    held, rows = driver.allocate(nbytes), (Box(nbytes // 4, nbytes // 2),)
+    held, rows = driver.allocate(nbytes), (Rectangle(nbytes // 4, nbytes // 2),)
     host = HostMemory(np.zeros(nbytes, np.uint8)[:])
     kept = list(driver.copy(desk.queue, End(held), End(host.data), rows, ()))
     kept += driver.copy(desk.queue, End(host.data), End(held), rows, ())
@@ -66,9 +66,9 @@ def test_memory_is_free_for_others_though_the_events_of_copies_are_kept(desk: De
 
 
 @st.composite
-def some_rows(draw: Any, nbytes: int) -> tuple[Box, ...]:
+def some_rows(draw: Any, nbytes: int) -> tuple[Rectangle, ...]:
     """Disjoint, in order."""
-    found: list[Box] = []
+    found: list[Rectangle] = []
     at = 0
     for _ in range(draw(st.integers(1, 3))):
         at += draw(st.integers(0, 40))
@@ -77,12 +77,12 @@ def some_rows(draw: Any, nbytes: int) -> tuple[Box, ...]:
         pitch = width + draw(st.integers(0, 30)) if count > 1 else 0
         if at + (count - 1) * pitch + width > nbytes:
             break
-        found.append(Box(at, width, pitch, count))
+        found.append(Rectangle(at, width, pitch, count))
         at += (count - 1) * pitch + width
-    return tuple(found) or (Box(0, nbytes),)
+    return tuple(found) or (Rectangle(0, nbytes),)
 
 
-def inside(rows: Sequence[Box], nbytes: int) -> Any:
+def inside(rows: Sequence[Rectangle], nbytes: int) -> Any:
     mask = np.zeros(nbytes, bool)
     for offset, width, pitch, count, *_ in rows:
         for i in range(count):

@@ -14,7 +14,7 @@ from manycl.drivers.driver import End
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.queue import GIVEN
 from manycl.group_range import RangeParts
-from manycl.region import Box
+from manycl.region import Rectangle
 from tests.drivers.native import native_entries
 
 Open = Callable[[int], NativeDriver]
@@ -89,7 +89,7 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int, *others: Na
             event = launch(queue, added, (n,), (1,), None, after or None)
             wanted[to] += np.uint32(by)
         elif kind < 7:
-            event = driver.copy(queue, End(memories[to]), End(memories[of]), (Box(0, 4 * n),), after)[-1]
+            event = driver.copy(queue, End(memories[to]), End(memories[of]), (Rectangle(0, 4 * n),), after)[-1]
             wanted[to][:] = wanted[of][:n]
         else:
             event = driver.fill(queue, memories[to], uint(by), 0, 4 * n, after)

@@ -247,7 +247,7 @@ from tests.drivers.native import native_entries
 from manycl.drivers.driver import DriverError, End, RecordedLaunch
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
-from manycl.region import Box
+from manycl.region import Rectangle
 compiler = native_entries.compile_entries
 driver = NativeDriver(found_with(compiler).device, (-1, -1), compiler)
 program = driver.build(native_entries.ALL)
@@ -276,7 +276,7 @@ def test_a_process_ends_while_commands_run() -> None:
     code = """
 result = np.zeros(1 << 20, np.uint8)
 event = launch("flag", shared(word))
-driver.copy(queue, End(result), End(np.ones(1 << 20, np.uint8)), (Box(0, 1 << 20),), ())
+driver.copy(queue, End(result), End(np.ones(1 << 20, np.uint8)), (Rectangle(0, 1 << 20),), ())
 del result, event
 print("ends")
 """
@@ -313,7 +313,8 @@ pid = os.fork()
 if not pid:
     asked = (
         lambda: driver.done(event), lambda: driver.wait(event), lambda: driver.queue(True),
-        lambda: launch("add", shared(word), one), lambda: driver.copy(queue, End(memory), End(host), (Box(0, 4),), ()),
+        lambda: launch("add", shared(word), one),
+        lambda: driver.copy(queue, End(memory), End(host), (Rectangle(0, 4),), ()),
         lambda: driver.fill(queue, memory, one, 0, 4, ()),
     )
     told = 0

@@ -21,7 +21,7 @@ from manycl.drivers.driver import DriverError, End
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.kernel import MOST_FRAME
 from manycl.graph.graph import LocalArg
-from manycl.region import Box
+from manycl.region import Rectangle
 from tests.drivers.native import native_entries
 from tests.drivers.native.native_commands import Flag, Open, enqueue_randomly, kernel, shared, uint
 
@@ -52,26 +52,26 @@ def test_arguments_lie_where_their_types_want_them(driver: NativeDriver) -> None
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_copies_of_many_pieces(driver: NativeDriver, data: Any) -> None:
-    """Rows of a few bytes and of several pieces, in boxes that a copy has together."""
+    """Rows of a few bytes and of several pieces, in rectangles that a copy has together."""
     random_bytes = np.random.default_rng(1)
-    boxes, at = [], data.draw(st.integers(0, 70))
+    rectangles, at = [], data.draw(st.integers(0, 70))
     low, other = (data.draw(st.integers(0, at)) for _ in range(2))
     for _ in range(data.draw(st.integers(1, 4))):
         width = data.draw(st.one_of(st.integers(1, 300), st.integers(PIECE - 2, PIECE + 2), st.integers(1, 3 * PIECE)))
         rows = data.draw(st.integers(1, 5 if width > 300 else 3000))
         pitch = width + data.draw(st.integers(0, 50))
-        boxes.append(Box(at, width, pitch if rows > 1 else 0, rows))
-        at = boxes[-1].end + data.draw(st.integers(0, 9))
+        rectangles.append(Rectangle(at, width, pitch if rows > 1 else 0, rows))
+        at = rectangles[-1].end + data.draw(st.integers(0, 9))
     mask = np.zeros(at, bool)
-    for box in boxes:
-        for start in box.starts():
-            mask[start : start + box.width] = True
+    for rect in rectangles:
+        for start in rect.starts():
+            mask[start : start + rect.width] = True
     source, target = random_bytes.integers(0, 256, at, np.uint8), np.full(at, 7, np.uint8)
     held, queue = driver.allocate(at - low), driver.queue(timed=False)
-    driver.copy(queue, End(held, low), End(np.full(at, 3, np.uint8)), (Box(low, at - low),), ())
-    driver.copy(queue, End(held, low), End(source), boxes, ())
+    driver.copy(queue, End(held, low), End(np.full(at, 3, np.uint8)), (Rectangle(low, at - low),), ())
+    driver.copy(queue, End(held, low), End(source), rectangles, ())
     part = target[other:].copy()
-    (event,) = driver.copy(queue, End(part, other), End(held, low), boxes, ())
+    (event,) = driver.copy(queue, End(part, other), End(held, low), rectangles, ())
     driver.wait(event)
     assert (part == np.where(mask, source, target)[other:]).all()
 
@@ -260,7 +260,7 @@ def test_what_a_dropped_queue_was_given_still_runs(open_driver: Open) -> None:
     queue = driver.queue(timed=True)
     flag = Flag(driver, queue)
     result = np.zeros(1 << 20, np.uint8)
-    driver.copy(queue, End(result), End(np.full(1 << 20, 5, np.uint8)), (Box(0, 1 << 20),), ())
+    driver.copy(queue, End(result), End(np.full(1 << 20, 5, np.uint8)), (Rectangle(0, 1 << 20),), ())
     let_go = flag.let_go
     gone = weakref.ref(queue)
     flag.event = None
@@ -337,11 +337,11 @@ def test_what_cannot_be_is_refused(driver: NativeDriver) -> None:
     turned = kernel(driver, "turned", memory, LocalArg(MOST_FRAME))
     with refused:
         driver.launch(queue, turned, (64,), (8,), None, None)
-    for box in (Box(0, 257), Box(250, 10), Box(0, 4, 64, 5)):
+    for rect in (Rectangle(0, 257), Rectangle(250, 10), Rectangle(0, 4, 64, 5)):
         with refused:
-            driver.copy(queue, End(memory), End(np.zeros(512, np.uint8)), (box,), ())
+            driver.copy(queue, End(memory), End(np.zeros(512, np.uint8)), (rect,), ())
     with refused:
-        driver.copy(queue, End(memory, 8), End(np.zeros(512, np.uint8)), (Box(0, 16),), ())
+        driver.copy(queue, End(memory, 8), End(np.zeros(512, np.uint8)), (Rectangle(0, 16),), ())
     for pattern, offset, nbytes in ((b"123", 0, 6), (uint(1), 2, 4), (uint(1), 0, 6), (uint(1), 4, 256)):
         with refused:
             driver.fill(queue, memory, pattern, offset, nbytes, ())
@@ -352,4 +352,4 @@ def test_what_cannot_be_is_refused(driver: NativeDriver) -> None:
     assert (x == 1).all()
     driver.free(memory)
     with refused:
-        driver.copy(queue, End(memory), End(np.zeros(4, np.uint8)), (Box(0, 4),), ())
+        driver.copy(queue, End(memory), End(np.zeros(4, np.uint8)), (Rectangle(0, 4),), ())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import End
 from manycl.drivers.opencl import copies
-from manycl.region import Box
+from manycl.region import Rectangle
 
 NBYTES = 1000
 
@@ -26,17 +26,17 @@ def queue() -> Any:
 
 
 @st.composite
-def rows(draw: Any) -> Box:
+def rows(draw: Any) -> Rectangle:
     count = draw(st.integers(1, 8))
     if count == 1:
         offset = draw(st.integers(0, NBYTES - 1))
-        return Box(offset, draw(st.integers(1, NBYTES - offset)))
+        return Rectangle(offset, draw(st.integers(1, NBYTES - offset)))
     pitch = draw(st.integers(2, NBYTES // count))
     width = draw(st.integers(1, pitch))
-    return Box(draw(st.integers(0, NBYTES - (count - 1) * pitch - width)), width, pitch, count)
+    return Rectangle(draw(st.integers(0, NBYTES - (count - 1) * pitch - width)), width, pitch, count)
 
 
-def inside(given: Box) -> Any:
+def inside(given: Rectangle) -> Any:
     mask = np.zeros(NBYTES, bool)
     for i in range(given.rows):
         start = given.offset + i * given.pitch
@@ -67,7 +67,7 @@ def unable(queue: Any, target: Any, source: Any, **how: Any) -> Any:
 @pytest.mark.parametrize("driver", [REAL, strict, unable])
 @settings(max_examples=60)
 @given(given=st.lists(rows(), min_size=1, max_size=3))
-def test_just_the_rows_are_copied(queue: Any, driver: Any, given: list[Box]) -> None:
+def test_just_the_rows_are_copied(queue: Any, driver: Any, given: list[Rectangle]) -> None:
     wanted = np.any([inside(r) for r in given], axis=0)
     host = np.arange(NBYTES, dtype=np.uint8)
     before = np.full(NBYTES, 255, np.uint8)
@@ -91,7 +91,7 @@ def test_a_small_upload_takes_what_was_there_when_it_was_asked_for(queue: Any) -
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES)
     cl.enqueue_fill_buffer(queue, buffer, np.uint8(255), 0, NBYTES)
     begin = cl.UserEvent(queue.context)
-    (event,) = copies.copy_rows(queue, End(buffer), End(data), [Box(100, 300)], [begin])
+    (event,) = copies.copy_rows(queue, End(buffer), End(data), [Rectangle(100, 300)], [begin])
     data[:] = 0
     begin.set_status(cl.command_execution_status.COMPLETE)
     event.wait()

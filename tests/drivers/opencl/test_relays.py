@@ -22,7 +22,7 @@ from manycl.drivers.opencl.staging import Stager
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.executor.executor import Executor
 from manycl.run.lowering.depth import InDepth
 
@@ -58,18 +58,18 @@ def test_rows_of_all_shapes_arrive_while_the_room_is_used_again_and_again(
     data, found = rng.integers(0, 256, nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     there, here = source.allocate(nbytes), target.allocate(nbytes)
     queues = source.queue(False), target.queue(False)
-    whole, wanted = (Box(0, nbytes),), np.zeros(nbytes, np.uint8)
+    whole, wanted = (Rectangle(0, nbytes),), np.zeros(nbytes, np.uint8)
     target.copy(queues[1], End(here), End(found.copy()), whole, ())
     events = source.copy(queues[0], End(there), End(data), whole, ())
     for _ in range(40):
         pitch = int(rng.integers(200, 3000))
         rows = int(rng.integers(1, 8))
-        box = Box(int(rng.integers(0, nbytes - 8 * 3000 - 3000)), int(rng.integers(1, pitch)), pitch, rows)
-        target.copy(queues[1], End(here), End(there, owner=source), (box,), events[-1:])
+        rect = Rectangle(int(rng.integers(0, nbytes - 8 * 3000 - 3000)), int(rng.integers(1, pitch)), pitch, rows)
+        target.copy(queues[1], End(here), End(there, owner=source), (rect,), events[-1:])
         for row in range(rows):
-            at = slice(box.offset + row * pitch, box.offset + row * pitch + box.width)
+            at = slice(rect.offset + row * pitch, rect.offset + row * pitch + rect.width)
             wanted[at] = data[at]
-    target.copy(queues[1], End(here), End(there, owner=source), (Box(100, 50_000),), ())
+    target.copy(queues[1], End(here), End(there, owner=source), (Rectangle(100, 50_000),), ())
     wanted[100:50_100] = data[100:50_100]
     last = target.copy(queues[1], End(found), End(here), whole, ())[-1]
     target.flush(queues[1])
@@ -87,7 +87,7 @@ def test_what_is_uploaded_through_pinned_chunks_goes_on_once_it_is_there(
     monkeypatch.setattr(relays, "CHUNK", 1024)
     source, target = pair
     data, found = np.arange(5000).astype(np.uint8), np.zeros(5000, np.uint8)
-    there, here, whole = source.allocate(5000), target.allocate(5000), (Box(0, 5000),)
+    there, here, whole = source.allocate(5000), target.allocate(5000), (Rectangle(0, 5000),)
     queues = source.queue(False), target.queue(False)
     source.wait(source.copy(queues[0], End(there), End(found), whole, ())[-1])
     made = cl.UserEvent(source.context)

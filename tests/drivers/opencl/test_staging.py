@@ -11,7 +11,7 @@ import pytest
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DriverError, End
 from manycl.drivers.opencl.staging import CHUNK, STAGE_FROM, Failures, Staged, StagedPart, Stager, staged_part
-from manycl.region import Box
+from manycl.region import Rectangle
 
 cl = pytest.importorskip("pyopencl")
 
@@ -122,14 +122,14 @@ def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(Stager, "_transfer", broken)
         memory, queue = driver.allocate(len(data)), driver.queue(timed=True)
-        (event,) = driver.copy(queue, End(memory), End(data), (Box(0, len(data)),), ())
+        (event,) = driver.copy(queue, End(memory), End(data), (Rectangle(0, len(data)),), ())
         driver.flush(queue)
         for ask in (driver.wait, driver.done):
             with pytest.raises(DriverError, match="OUT_OF_RESOURCES"):
                 ask(event)
     driver.finish()
     queue = driver.queue(timed=True)
-    (*_, event) = driver.copy(queue, End(memory), End(data), (Box(0, len(data)),), ())
+    (*_, event) = driver.copy(queue, End(memory), End(data), (Rectangle(0, len(data)),), ())
     driver.flush(queue)
     driver.wait(event)
     driver.release()
@@ -145,7 +145,7 @@ def test_transfers_come_behind_what_their_queue_was_given(is_polled: bool, monke
     driver.is_polled = is_polled
     count = 1 << 20
     memory, other, out = driver.allocate(count), driver.allocate(count), np.zeros(count, np.uint8)
-    queue, beside, whole = driver.queue(timed=True), driver.queue(timed=True), (Box(0, count),)
+    queue, beside, whole = driver.queue(timed=True), driver.queue(timed=True), (Rectangle(0, count),)
     for value in range(1, 9):
         driver.fill(queue, memory, bytes([value]), 0, count, ())
         driver.copy(queue, End(out), End(memory), whole, ())
@@ -169,6 +169,6 @@ def test_pieces_are_staged_where_the_driver_holds_up_other_devices(monkeypatch: 
     for nbytes, alone, beside in ((CHUNK - 1, False, False), (CHUNK, False, True), (STAGE_FROM, True, True)):
         for ends in ((device, host), (host, device)):
             for holds_up, is_staged in ((False, alone), (True, beside)):
-                part = staged_part(*ends, (Box(0, nbytes),), holds_up)
+                part = staged_part(*ends, (Rectangle(0, nbytes),), holds_up)
                 assert (part is not None) == is_staged
     driver.release()

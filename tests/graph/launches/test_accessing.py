@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from manycl.analysis import parse_program, service
+from manycl.analysis.regions import enclosure
 from manycl.graph.division import Division
 from manycl.graph.graph import BufferArg, BufferKey, Launch
 from manycl.plan import splitting
@@ -69,6 +70,18 @@ def test_guards_that_all_work_items_pass_move_with_a_launch() -> None:
         [(4 * at + 64, min(4 * at + 256, 1024))] for at in (0, 64, 128, 192, 200)
     ]
     assert not list(written[5])
+
+
+def test_few_launches_of_a_loop_are_looked_at_whether_they_stay_in_their_buffers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked, stays = list[int](), enclosure.stays
+    monkeypatch.setattr(enclosure, "stays", lambda *of: looked.append(1) or stays(*of))
+    monkeypatch.setattr(service, "_families", Kept(1))
+    divisions = [Division(launch("shifted", np.int32(at), np.int32(5)), 0, SIZES) for at in range(200)]
+    facts = [d.facts is divisions[0].facts for d in divisions]
+    assert facts == [at <= 3 * ITEMS for at in range(200)], "the last ones leave the buffer"
+    assert len(looked) < 40
 
 
 def test_a_loop_with_a_counter_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:

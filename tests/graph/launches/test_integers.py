@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import parse_program
+from manycl.analysis import parse_program, service
 from manycl.analysis.facts import ProgramFacts
-from manycl.graph.graph import Argument, Launch
+from manycl.errors import LaunchError
+from manycl.graph import bounds
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Argument, Buffer, BufferArg, Launch
 from manycl.graph.integers import Integers
+from manycl.graph.launch import make_launch
 from tests.graph.launches.test_bounds import CASES, SOURCE, launched, refused
 
 
@@ -31,7 +35,7 @@ def first(program: ProgramFacts, kernel: str, size: Any, local: Any, sizes: list
 
 def of(launch: Launch, sizes: list[int]) -> Integers:
     nbytes = [4 * n for n in sizes]
-    return Integers(launch, [*nbytes, *[None] * (len(launch.args) - len(sizes))])
+    return Integers(launch, [*nbytes, *[None] * (len(launch.args) - len(sizes))], bounds.keep_between)
 
 
 def with_scalars(launch: Launch, *scalars: int) -> list[Argument]:
@@ -90,3 +94,42 @@ def test_what_else_may_decide_has_to_be_the_same() -> None:
     assert [integers.cover([a, n.to_bytes(4, "little"), by]) for n in (1, 2)] == [False, True]
     assert not integers.cover([a, b"\1\0\0\0", b"\1" * 8])
     assert integers.cover([a, b"\1\0\0\0", by])
+
+
+def test_the_next_process_reads_what_keeps_and_not_what_is_accessed(
+    program: ProgramFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def covered() -> list[int]:
+        monkeypatch.setattr(bounds, "_checked", bounds._Checked())  # as a process has it that begins
+        launch = first(program, "grouped", (16,), (8,), [1000], 0)
+        integers = of(launch, [1000])
+        return [n for n in range(1, 60) if integers.cover(with_scalars(launch, n))]
+
+    found, asked = covered(), list[str]()
+    monkeypatch.setattr(service, "enclosed", lambda program, kernel: asked.append(kernel))
+    assert len(found) > 40
+    assert covered() == found
+    assert not asked
+
+
+def test_few_launches_of_a_graph_that_differ_by_a_counter_are_looked_at(
+    program: ProgramFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look = list[Launch](), bounds.check_launch
+    monkeypatch.setattr(bounds, "check_launch", lambda launch, buffers: looked.append(launch) or look(launch, buffers))
+
+    def checked(*counters: int) -> int:
+        builder = GraphBuilder()
+        keys = [builder.buffer(4000, f"buffer{n}") for n in range(2)]
+        buffers = {key: Buffer(key, 4000) for key in keys}
+        for n in counters:
+            args = BufferArg(keys[n % 2]), n
+            builder.add(make_launch(program, "grouped", (16,), (8,), args, buffers=buffers))
+        looked.clear()
+        bounds.check(builder.build())
+        return len(looked)
+
+    assert checked(*range(500)) < 40
+    assert checked(*range(0, 900, 300)) == 3
+    with pytest.raises(LaunchError, match="outside"):
+        checked(*range(500, 1000))

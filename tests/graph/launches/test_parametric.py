@@ -23,7 +23,7 @@ from manycl.group_range import GroupRange
 from manycl.plan import splitting
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
-from manycl.region import Box, Region
+from manycl.region import Rectangle, Region
 from manycl.utilities.kept import Kept
 
 KERNELS = 24
@@ -158,7 +158,7 @@ def check_ranges(kernel: Random, i: int, j: int, launch: Launch, own: LaunchFact
             if mine.exact:
                 assert region == mine.around()[0], f"{kind} {groups} {where}"
             if happened is not None:
-                true = Region.of_boxes([Box(4 * e, 4) for e in happened[kind]])
+                true = Region.of_rectangles([Rectangle(4 * e, 4) for e in happened[kind]])
                 assert not true - region, f"{kind} outside of the region, {groups} {where}"
                 assert not mine.exact or region == true, f"said to be exact: {kind} {groups} {where}"
 
@@ -231,4 +231,4 @@ def test_what_a_bit_is_exchanged_in_is_followed() -> None:
         for first in range(8):
             items = {i for i in range(4 * first, 4 * first + 4) if i ^ j > i}
             found = facts.region(0, "read", GroupRange(0, first, 1))
-            assert found.around()[0] == Region.of_boxes([Box(4 * e, 4) for i in items for e in (i, i ^ j)])
+            assert found.around()[0] == Region.of_rectangles([Rectangle(4 * e, 4) for i in items for e in (i, i ^ j)])

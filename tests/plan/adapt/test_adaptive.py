@@ -21,7 +21,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import Adaptive, divided
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import plan_with
 from manycl_bench.libsplit.repeat import Repetition, repetitions
@@ -47,10 +47,10 @@ def jacobi(copy_groups: int = ROWS, width: int = ROW) -> Problem:
         builder.add(Launch(name, PROGRAM, FACTS, (16 * groups,), (16,), args, (source,), (target,)))
     seconds = [1.0 / s for s in SPEEDS]
     p = problem(builder.build(), seconds, machine(), valid={a: frozenset({HOST})}, handover=1e-4)
-    row = Slice(width)
-    wide = Slice(width * ROWS // copy_groups)
+    row = LinearRegion(width)
+    wide = LinearRegion(width * ROWS // copy_groups)
     splits = {
-        0: Split(0, ROWS, {a: Slice(width, 3 * width, -width), b: row}),
+        0: Split(0, ROWS, {a: LinearRegion(width, 3 * width, -width), b: row}),
         1: Split(0, copy_groups, {b: wide, a: wide}),
     }
     return replace(p, estimates=Affine([seconds, seconds], 0.0, 1e-9), splits=splits)
@@ -140,9 +140,9 @@ def test_a_kernel_with_coarser_groups_leads() -> None:
 def test_kernels_that_share_no_slices_are_apart() -> None:
     p = jacobi()
     a, b = p.graph.buffers
-    row, halo = Slice(ROW), Slice(ROW, 3 * ROW, -ROW)
+    row, halo = LinearRegion(ROW), LinearRegion(ROW, 3 * ROW, -ROW)
 
-    def grouped(stencil: dict[int, Slice], copy: dict[int, Slice], groups: int = ROWS) -> list[list[int]]:
+    def grouped(stencil: dict[int, LinearRegion], copy: dict[int, LinearRegion], groups: int = ROWS) -> list[list[int]]:
         found = families(replace(p, splits={0: Split(0, ROWS, stencil), 1: Split(0, groups, copy)}))
         return [[m.node for m in f.members] for f in found]
 
@@ -151,7 +151,7 @@ def test_kernels_that_share_no_slices_are_apart() -> None:
     # one of the two buffers is enough, in this repetition or from this one to the next
     assert grouped({b: row}, {a: row, b: row}) == [[0, 1]]
     assert grouped({a: halo, b: row}, {a: row}) == [[0, 1]]
-    # the same slices, but only over half of the buffer
+    # the same linear regions, but only over half of the buffer
     assert grouped({b: row}, {a: row, b: row}, ROWS // 2) == [[0], [1]]
 
 
@@ -235,7 +235,7 @@ def test_what_moves_in_every_repetition_counts() -> None:
     builder.add(HostTask("look", print, (), (b,), ()))
     where = Machine((Device("cpu0", "cpu"), Device("gpu1", "gpu", memory=1)))
     p = problem(builder.build(), (0.3, 0.1), where, valid={a: frozenset({HOST})}, handover=1e-4)
-    row = Slice(ROW)
+    row = LinearRegion(ROW)
     splits = {0: Split(0, ROWS, {a: row, b: row})}
     per_byte = 0.2 / (ROWS * ROW)  # all of b takes 0.2 s
     p = replace(p, estimates=Affine([(0.3, 0.1), (0.0, 0.0)], 0.0, per_byte), splits=splits)
@@ -263,8 +263,8 @@ class Given:
 def test_merging_counts_when_a_division_is_judged() -> None:
     p = jacobi()
     a, b = p.graph.buffers
-    merged = Split(0, ROWS, {a: Slice(ROW)}, Reduction.SCATTER, (0.02,) * 3)
+    merged = Split(0, ROWS, {a: LinearRegion(ROW)}, Reduction.SCATTER, (0.02,) * 3)
     assert plan_with("adaptive", replace(p, splits={0: merged})).is_split  # 1/6 s together, 0.04 s for merging
-    merged = Split(0, ROWS, {a: Slice(ROW)}, Reduction.SCATTER, (0.2,) * 3)
+    merged = Split(0, ROWS, {a: LinearRegion(ROW)}, Reduction.SCATTER, (0.2,) * 3)
     assert not plan_with("adaptive", replace(p, splits={0: merged})).is_split
     assert b in p.graph.nodes[0].writes

@@ -23,7 +23,7 @@ from manycl.plan.adapt.granularity import Beforehand, Wanted, adapted, cuts, sta
 from manycl.plan.adapt.workload import Execution, Prior, expected, fitted
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.tuning import ADAPT
 from tests.plan.plan_cases import FACTS, PROGRAM, problem
 from tests.plan.split_cases import Affine
@@ -47,7 +47,7 @@ def on_two(groups: int, seconds: tuple[float, float], first: Device = GPU) -> Pr
     memory = 1 if first.kind == "gpu" else HOST
     where = Machine((replace(first, name="one", memory=memory), replace(GPU, name="two", memory=memory + 1)))
     p = problem(builder.build(), seconds, where, valid={a: frozenset({HOST})}, handover=HANDOVER)
-    split = Split(0, groups, {a: Slice(64), b: Slice(64)})
+    split = Split(0, groups, {a: LinearRegion(64), b: LinearRegion(64)})
     return replace(p, estimates=Affine([seconds], 0.0, 1e-12), splits={0: split})
 
 

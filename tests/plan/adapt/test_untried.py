@@ -17,7 +17,7 @@ from manycl.plan.adapt.families import families
 from manycl.plan.adapt.granularity import Beforehand, adapted, start
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.tuning import ADAPT
 from tests.plan.plan_cases import FACTS, PROGRAM, problem
 from tests.plan.split_cases import Affine
@@ -45,7 +45,7 @@ def brief(seconds: tuple[float, float], doubt: float) -> Problem:
     p = problem(builder.build(), seconds, WHERE, valid={a: frozenset({HOST})}, handover=HANDOVER)
     estimates = Doubtful([seconds], 0.0, 1e-12)
     estimates.far_off = doubt
-    return replace(p, estimates=estimates, splits={0: Split(0, GROUPS, {a: Slice(64), b: Slice(64)})})
+    return replace(p, estimates=estimates, splits={0: Split(0, GROUPS, {a: LinearRegion(64), b: LinearRegion(64)})})
 
 
 def adapt(

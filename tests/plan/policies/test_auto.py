@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.plan import Plan
 from manycl.plan.policies import auto
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.tuning import PLANNING
 from tests.plan.plan_cases import chains, estimated, problem, problems
 from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems
@@ -69,7 +69,7 @@ def test_a_loop_on_devices_that_are_alike_gets_equal_shares_at_once(second: str,
     for n in range(4):
         builder.add(rows("k", (keys[n % 2],), (keys[1 - n % 2],)))
     where = Machine((Device("a", "cpu"), Device("b", second)))
-    found = Split(0, GROUPS, {key: Slice(ROW) for key in keys})
+    found = Split(0, GROUPS, {key: LinearRegion(ROW) for key in keys})
     p = replace(problem(builder.build(), [1.0, 1.0], where, handover=2e-3), splits=dict.fromkeys(range(4), found))
     plan = planned(replace(p, repeated=repeated, estimates=Affine([[1.0, 1.0]] * 4)), budget=1000)
     assert ("mkmd" in plan.details["asked"]) is is_asked
@@ -113,7 +113,9 @@ def one(doubt: float, seconds: tuple[float, ...]) -> Problem:
     key = builder.buffer(GROUPS * ROW)
     builder.add(rows("k", (), (key,)))
     p = problem(builder.build(), [list(seconds)], Machine(tuple(Device(f"cpu{i}", "cpu") for i in range(len(seconds)))))
-    return replace(p, estimates=Doubted([list(seconds)]), splits={0: Split(0, GROUPS, {key: Slice(ROW)})}, options={})
+    return replace(
+        p, estimates=Doubted([list(seconds)]), splits={0: Split(0, GROUPS, {key: LinearRegion(ROW)})}, options={}
+    )
 
 
 @given(st.floats(0, 2), st.floats(1, 20))
@@ -139,7 +141,7 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it() -> None:
             return super().get(node, default)
 
     p = one(0.0, (0.1, 0.1))
-    p = replace(p, splits=Splits(p.splits), looks=Looks())
+    p = replace(p, splits=Splits(p.splits), analysis=AnalysisBudget())
     turns = 0
     while not looks:  # what it costs must be a quarter of what such graphs were predicted to take together
         plan = planned(p)
@@ -155,12 +157,12 @@ def test_how_kernels_may_be_split_is_found_out_when_that_is_worth_it() -> None:
     assert set(looks) == {0}
     assert planned(p).is_split  # and again: it is known now
     assert "postponed" not in planned(p).details
-    alone = replace(p, looks=None)  # whatever else the process has planned
+    alone = replace(p, analysis=None)  # whatever else the process has planned
     assert all(planned(alone).details["postponed"] for _ in range(20))
-    long = replace(one(0.0, (0.5, 0.5)), looks=Looks())  # a single run may save more than the analysis takes
+    long = replace(one(0.0, (0.5, 0.5)), analysis=AnalysisBudget())  # a run may save more than the analysis takes
     assert 0.25 > once > PLANNING.looking * 0.5
     assert planned(long).is_split
-    unsure = replace(one(0.4, (0.5, 0.5)), looks=Looks())
+    unsure = replace(one(0.4, (0.5, 0.5)), analysis=AnalysisBudget())
     assert planned(unsure).details["postponed"]
     tiny = replace(p, handover=0.2)  # a kernel of less than two handovers is not looked at
     looks.clear()
@@ -253,3 +255,16 @@ def test_a_rival_is_the_other_way() -> None:
         p = replace(one(0.6, (1.0, seconds)), repeated=1)
         assert planned(p, budget=10).is_split
         assert planned(replace(p, rival=True), budget=10).is_split is not is_near
+
+
+@pytest.mark.parametrize(("beside", "is_worth_it"), [(0.05, False), (0.2, True)])
+def test_whole_kernels_of_a_graph_that_runs_again_are_spread_for_a_tenth(beside: float, is_worth_it: bool) -> None:
+    """A chain of one second's kernels beside one of short ones, which a second device takes off the first: 1/21 or 1/6
+    of the time. That is taken of a graph that runs once, whose plans nobody measures, and tried as a rival."""
+    graph = chains(2, 3)
+    rows = [[1.0, 9.0] if n % 2 == 0 else [beside, 2 * beside] for n in range(len(graph))]
+    once = problem(graph, rows)
+    again = replace(once, repeated=1)
+    used = [len({a.device for a in planned(p, budget=10).assignments}) for p in (once, again)]
+    assert used == [2, 2 if is_worth_it else 1]
+    assert planned(replace(again, rival=True), budget=10).makespan == pytest.approx(3.0)

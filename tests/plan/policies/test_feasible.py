@@ -108,7 +108,7 @@ def needed(p: Problem, node: int, group: int | None) -> Sequence[int]:
     out = []
     for key in {*task.reads, *task.writes}:
         size = p.graph.buffers[key].nbytes
-        part = p.splits[node].slices.get(key) if group is not None else None
+        part = p.splits[node].regions.get(key) if group is not None else None
         if part is not None and group is not None:
             low = part.offset + part.stride * group
             high = low + (part.width or part.stride)

@@ -17,7 +17,7 @@ from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import MERGE, Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.simulate import simulate
 from tests.plan.plan_cases import FACTS, PROGRAM, Table, chains, launch, machine, problem
@@ -43,7 +43,7 @@ def scenario(k: float, wait: float, policy_options: dict[str, str] | None = None
     builder.add(launch("other", (), (taken,), device="cpu1"))
     builder.add(Launch("new", PROGRAM, FACTS, (16 * GROUPS,), (16,), (BufferArg(buffer),), (buffer,), (buffer,)))
     p = problem(builder.build(), [[1e3, wait / 1e3], [k / 1e3, 1e-3]], machine(), options=policy_options)
-    split = Split(0, GROUPS, {buffer: Slice(1)})
+    split = Split(0, GROUPS, {buffer: LinearRegion(1)})
     return replace(p, estimates=Even([[1e3, wait / 1e3], [k / 1e3, 1e-3]]), splits={1: split})
 
 

@@ -23,7 +23,7 @@ from manycl.plan.policies.papers.mkmd import Mkmd
 from manycl.plan.policies.papers.repara import Repara
 from manycl.plan.problem import Problem
 from manycl.plan.search.execution_units import ExecutionUnit, Partition, execution_units, ways
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import simulate
@@ -127,7 +127,7 @@ class Everything:
     ) -> None:
         p, (device, first, groups) = self.p, part
         task, memory, transfer = p.graph.nodes[node], self.memory(device), p.estimates.transfer
-        sliced = p.splits[node].slices if groups else {}
+        linear = p.splits[node].regions if groups else {}
         now = {k: set(m) for k, m in where.items()}
         seconds, before_it = 0.0, self.joules
         energy = {(x.source, x.target): x.energy for x in p.machine.links}
@@ -135,8 +135,8 @@ class Everything:
         for key in dict.fromkeys((*task.reads, *task.writes)):
             size = p.graph.buffers[key].nbytes
             part_of = size
-            if key in sliced:
-                low, high = sliced[key].bounds(first, groups, size)
+            if key in linear:
+                low, high = linear[key].bounds(first, groups, size)
                 part_of = high - low
                 if key in task.writes:
                     seconds += transfer(part_of, memory, HOST)  # a partial result
@@ -149,7 +149,7 @@ class Everything:
                 now[key].add(HOST)
             seconds += transfer(part_of, HOST, memory)
             self.joules += part_of * energy.get((HOST, memory), 0.0)
-            if key not in sliced:
+            if key not in linear:
                 now[key].add(memory)
         if device >= 0:
             seconds += p.range_seconds(node, device, groups)
@@ -164,7 +164,7 @@ class Everything:
             self.go(now, {**left, node: rest}, {**ended, node: last})
         else:
             for key in task.writes:
-                now[key] = {HOST} if groups and key in sliced else {memory}
+                now[key] = {HOST} if groups and key in linear else {memory}
             self.done[node] = last
             self.go(now, {k: v for k, v in left.items() if k != node}, ended)
             del self.done[node]
@@ -217,8 +217,8 @@ def test_the_pruned_search_finds_what_the_whole_tree_has(case: tuple[Problem, in
 
 
 def who_brings(chance: random.Random) -> tuple[Problem, int]:
-    """Two or three nodes that find the same contents, whole or in slices, in memories that hold few buffers: what one
-    of them has brought, another need not bring."""
+    """Two or three nodes that find the same contents, whole or in linear regions, in memories that hold few buffers:
+    what one of them has brought, another need not bring."""
     builder = GraphBuilder()
     buffers = [builder.buffer((GROUPS + 2) * ROW) for _ in range(chance.randint(2, 4))]
     splits, count = {}, chance.randint(2, 3)
@@ -226,8 +226,12 @@ def who_brings(chance: random.Random) -> tuple[Problem, int]:
         reads, writes = (tuple(chance.sample(buffers, chance.randint(*few))) for few in ((1, 2), (0, 1)))
         builder.add(rows(f"n{n}", reads, writes, chance.choice(["", "", "gpu"])))
         if chance.random() < 0.7 and n < 2:
-            found = {key: chance.choice([Slice(ROW), Slice(ROW, 3 * ROW, -ROW)]) for key in reads if key not in writes}
-            splits[n] = Split(0, GROUPS, {**{key: Slice(ROW) for key in writes}, **found})
+            found = {
+                key: chance.choice([LinearRegion(ROW), LinearRegion(ROW, 3 * ROW, -ROW)])
+                for key in reads
+                if key not in writes
+            }
+            splits[n] = Split(0, GROUPS, {**{key: LinearRegion(ROW) for key in writes}, **found})
     room = chance.choice([1 << 20, (GROUPS + 2) * ROW * 2])
     memories = chance.choice([(1,), (0, 1), (1, 1), (1, 2)])
     devices = [
@@ -253,8 +257,8 @@ def test_what_one_node_brings_another_finds(seed: int) -> None:
 
 @st.composite
 def apart(draw: st.DrawFn) -> tuple[Problem, int]:
-    """Nodes that do not depend on each other, some of them alike; they share data, whole or in slices, or do not; the
-    host may read all results in the end."""
+    """Nodes that do not depend on each other, some of them alike; they share data, whole or in linear regions, or do
+    not; the host may read all results in the end."""
     builder = GraphBuilder()
     shared = [builder.buffer(GROUPS * ROW) for _ in range(2)]
     count = draw(st.integers(2, 3))
@@ -267,7 +271,7 @@ def apart(draw: st.DrawFn) -> tuple[Problem, int]:
         builder.add(rows(f"n{n}", reads, (out,)))
         outs.append(out)
         cut = {"none": (own,), "both": (own, shared[0]), "sliced": reads}.get(kind, (own,))
-        splits[n] = Split(0, GROUPS, {key: Slice(ROW) for key in (*cut, out)})
+        splits[n] = Split(0, GROUPS, {key: LinearRegion(ROW) for key in (*cut, out)})
     if draw(st.booleans()):
         builder.add(HostTask("results", print, (), tuple(outs), ()))
     memories = draw(st.sampled_from([(0, 1), (1, 2), (1, 1), (0, 0), (0, 1, 2)]))
@@ -336,7 +340,7 @@ def pair(count: int = 1, seconds: tuple[float, ...] = (10.0, 5.0), memory: int =
         builder.add(rows(f"n{n}", (a,), (b,)))
     where = Machine((Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1, global_memory=memory)))
     p = problem(builder.build(), seconds, where, valid={a: frozenset({HOST}) for a, _ in buffers})
-    row = Slice(ROW)
+    row = LinearRegion(ROW)
     splits = {n: Split(0, GROUPS, {a: row, b: row}) for n, (a, b) in enumerate(buffers)}
     return replace(p, estimates=Affine([seconds] * count, 0.0, 0.0005), splits=splits)
 
@@ -358,7 +362,7 @@ def test_a_node_has_a_unit_for_each_version_and_one_that_is_divided() -> None:
     builder.add(rows("second", (b,), (c,)))
     builder.add(HostTask("read", print, (), (c,), ()))
     where = Machine((Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)))
-    row = Slice(ROW)
+    row = LinearRegion(ROW)
     p = problem(builder.build(), (4.0, 2.0), where)
     p = replace(p, estimates=TwoVersions([(4.0, 2.0)] * 3), splits={0: Split(0, GROUPS, {a: row, b: row})})
     units = ((0, 0, False), (0, 1, False), (0, 0, True), (1, 0, False), (1, 1, False), (2, 0, False))
@@ -368,7 +372,7 @@ def test_a_node_has_a_unit_for_each_version_and_one_that_is_divided() -> None:
 
 def test_rates_are_sixteenths_and_less_than_a_tenth_is_not_worth_it() -> None:
     p = pair()
-    p = replace(p, splits={0: Split(0, 160, {0: Slice(1), 1: Slice(1)})})
+    p = replace(p, splits={0: Split(0, 160, {0: LinearRegion(1), 1: LinearRegion(1)})})
     found = ways(p, ExecutionUnit(0, 0, True), (0, 1))
     # the GPU has two sixteenths at least, the CPU any
     assert sorted(way[1].groups for way in found) == [10 * n for n in range(2, 16)]
@@ -410,7 +414,7 @@ def test_bounds_of_eight_divisible_kernels_are_tight(order: str) -> None:
     where = Machine(tuple(Device(f"{kind}{n}", kind, memory=n) for n, kind in enumerate(kinds)))
     seconds = (9.6, 1.7, 1.8)
     p = problem(builder.build(), seconds, where, valid={buffers[0]: frozenset({HOST})})
-    row = Slice(ROW)
+    row = LinearRegion(ROW)
     splits = {n: Split(0, GROUPS, {key: row, buffers[n + 1]: row}) for n, key in enumerate(reads)}
     rows_of = [seconds] * 8
     if order.endswith("different"):
@@ -429,7 +433,7 @@ def test_rates_get_smaller_where_not_one_of_them_fits() -> None:
 
 def test_results_that_need_merging_stay_whole() -> None:
     p = pair()
-    p = replace(p, splits={0: Split(0, GROUPS, {0: Slice(ROW)}, Reduction.SCATTER, (0.0, 0.0))})
+    p = replace(p, splits={0: Split(0, GROUPS, {0: LinearRegion(ROW)}, Reduction.SCATTER, (0.0, 0.0))})
     assert not planned(p, beside="no").is_split
 
 

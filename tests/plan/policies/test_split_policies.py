@@ -20,11 +20,11 @@ from manycl.plan.policies.balance import short_first, split_all
 from manycl.plan.policies.papers import mkmd
 from manycl.plan.policies.papers.mkmd_coarse import Table, coarse, look_up, priorities, weights
 from manycl.plan.policy import StaticPolicy, find
-from manycl.plan.problem import Part, Problem
+from manycl.plan.problem import Problem, ValidInterval
 from manycl.plan.search.rank import priority_order
-from manycl.plan.split import Slice, Split
-from manycl.plan.timeline.segments import Segments
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.timeline.timeline import Fit, Timeline
+from manycl.plan.timeline.writer_intervals import WriterIntervals
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import with_times
 from manycl.run.simulation.simulate import plan_with, simulate
@@ -49,7 +49,7 @@ def chain(length: int = 2, seconds: tuple[float, ...] = (10.0, 5.0), memory: int
     gpu = Device("gpu1", "gpu", memory=1, global_memory=memory, max_allocation=memory)
     where = Machine((Device("cpu0", "cpu", global_memory=memory), gpu))
     p = problem(builder.build(), seconds, where, valid={buffers[0]: frozenset({HOST})})
-    row = Slice(ROW)
+    row = LinearRegion(ROW)
     splits = {n: Split(0, GROUPS, {buffers[n]: row, buffers[n + 1]: row}) for n in range(length)}
     return replace(p, estimates=Affine([seconds] * length, 0.0, 0.001), splits=splits)
 
@@ -132,18 +132,18 @@ def many_devices(count: int, kernels: int = 60) -> Problem:
     where = Machine(tuple(Device(f"gpu{d}", "gpu", memory=1 + d) for d in range(count)))
     seconds = [[some.uniform(1.0, 20.0) for _ in range(count)] for _ in range(kernels)]
     p = problem(builder.build(), seconds, where, valid={first: frozenset({HOST})})
-    splits = {n: Split(0, GROUPS, {key: Slice(ROW)}) for n, key in enumerate(written)}
+    splits = {n: Split(0, GROUPS, {key: LinearRegion(ROW)}) for n, key in enumerate(written)}
     return replace(p, estimates=Affine(seconds, 0.0, 0.001), splits=splits)
 
 
 def test_of_many_devices_some_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     moves = list[int]()
 
-    def arrived(self: Segments, *args: Any, add: Callable[..., None] = Segments.arrived) -> None:
+    def arrived(self: WriterIntervals, *args: Any, add: Callable[..., None] = WriterIntervals.arrived) -> None:
         moves[-1] += 1
         add(self, *args)
 
-    monkeypatch.setattr(Segments, "arrived", arrived)
+    monkeypatch.setattr(WriterIntervals, "arrived", arrived)
 
     def nearest_of_all(
         timeline: Timeline,
@@ -282,8 +282,8 @@ def test_each_device_runs_its_version_and_only_what_it_can(name: str) -> None:
 
 def test_merged_results_are_split_only_where_it_pays() -> None:
     p = chain(length=1)
-    cheap = {0: Split(0, GROUPS, {0: Slice(ROW)}, Reduction.SCATTER, (0.1, 0.1))}
-    dear = {0: Split(0, GROUPS, {0: Slice(ROW)}, Reduction.SCATTER, (9.0, 9.0))}
+    cheap = {0: Split(0, GROUPS, {0: LinearRegion(ROW)}, Reduction.SCATTER, (0.1, 0.1))}
+    dear = {0: Split(0, GROUPS, {0: LinearRegion(ROW)}, Reduction.SCATTER, (9.0, 9.0))}
     for name in ("mkmd", "balance"):
         plan = planned(name, replace(p, splits=cheap))
         assert plan.is_split
@@ -316,8 +316,8 @@ def lying(cut: int, handover: float) -> Problem:
     p = chain(length=1, seconds=(1.0, 1.0))
     devices = tuple(Device(f"gpu{i}", "gpu", memory=i) for i in (1, 2))
     (source,) = p.graph.nodes[0].reads
-    parts = (Part(0, cut * ROW, frozenset({1})), Part(cut * ROW, GROUPS * ROW, frozenset({2})))
-    return replace(p, machine=Machine(devices), valid={}, parts={source: parts}, handover=handover)
+    parts = (ValidInterval(0, cut * ROW, frozenset({1})), ValidInterval(cut * ROW, GROUPS * ROW, frozenset({2})))
+    return replace(p, machine=Machine(devices), valid={}, valid_intervals={source: parts}, handover=handover)
 
 
 @pytest.mark.parametrize("cut", [4, 5, 7])

@@ -90,21 +90,21 @@ def test_plans_are_valid(name: str, contention: str, p: Problem) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(p=problems(), data=st.data())
-def test_a_sketch_has_the_times_of_the_timeline(p: Problem, data: st.DataObject) -> None:
+def test_times_alone_are_those_of_the_timeline(p: Problem, data: st.DataObject) -> None:
     own = range(1, p.machine.memories)
     links = [Link(a, b, 1e9, 1e-3) for a in own for b in own if a != b and data.draw(st.booleans())]
     costs = st.sampled_from([0.0, 0.1, 1.0, 7.3])  # of the host's thread
     devices = [replace(d, enqueuing=data.draw(costs), enqueuing_copy=data.draw(costs)) for d in p.machine.devices]
     where = replace(p.machine, devices=tuple(devices), links=tuple(links))
     given = setting(replace(p, machine=where, not_before=0.25), "portfolio")
-    board, sketch = Timeline(given.problem, given.table.seconds), given.board(is_sketch=True)
-    assert type(board) is not type(sketch)
+    board, times_only = Timeline(given.problem, given.table.seconds), given.board(is_times_only=True)
+    assert type(board) is not type(times_only)
     for node, places in enumerate(given.view.places):
         device = data.draw(st.sampled_from([*places, None]))
-        for each in (board, sketch):
+        for each in (board, times_only):
             each.put(node, places if device is None else (device,))
-    assert sketch.by_node() == board.by_node()
-    assert sketch.schedule() == board.schedule()
+    assert times_only.by_node() == board.by_node()
+    assert times_only.schedule() == board.schedule()
     again = board.finish()
     assert [a[:3] for a in board.schedule().assignments] == [a[:3] for a in again]
     if all(d.enqueuing == d.enqueuing_copy == 0.0 for d in devices):

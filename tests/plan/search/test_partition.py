@@ -16,9 +16,9 @@ from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.papers.mkmd import climb, partition
 from manycl.plan.policies.papers.mkmd_coarse import coarse, in_priority, look_up
 from manycl.plan.policy import StaticPolicy, find
-from manycl.plan.problem import Part, Problem
+from manycl.plan.problem import Problem, ValidInterval
 from manycl.plan.search.partition import Slot, water_fill, where_data_are
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.timeline.operations import BusyIntervals
 from manycl.plan.timeline.timeline import Reach, Timeline
 from manycl.plan.verification.verify import verify
@@ -71,7 +71,7 @@ def test_groups_that_cost_more_are_divided_by_what_they_cost() -> None:
     builder.add(rows("triangle", (), (key,)))
     where = Machine((Device("a", "cpu"), Device("b", "cpu")))
     found = problem(builder.build(), [[12.0, 12.0]], where)
-    found = replace(found, estimates=Steep([[12.0, 12.0]]), splits={0: Split(0, GROUPS, {key: Slice(ROW)})})
+    found = replace(found, estimates=Steep([[12.0, 12.0]]), splits={0: Split(0, GROUPS, {key: LinearRegion(ROW)})})
     policy = find("balance")
     assert isinstance(policy, StaticPolicy)
     plan = policy.plan(found)
@@ -122,7 +122,7 @@ def one_kernel(seconds: tuple[float, ...], memories: tuple[int, ...], once: floa
     p = problem(builder.build(), seconds, Machine(devices), valid={a: frozenset({HOST})})
     estimates = Affine([seconds], 0.0, 0.001)
     estimates.once = once
-    return replace(p, estimates=estimates, splits={0: Split(0, GROUPS, {a: Slice(ROW), b: Slice(ROW)})})
+    return replace(p, estimates=estimates, splits={0: Split(0, GROUPS, {a: LinearRegion(ROW), b: LinearRegion(ROW)})})
 
 
 @pytest.mark.parametrize(("row", "is_read"), [(ROW, True), (ROW // 2, False)])
@@ -131,8 +131,10 @@ def test_parts_that_a_launch_does_not_touch_count_for_nothing(row: int, is_read:
     p = one_kernel((1.0, 1.0), (1, 2))
     a, b = p.graph.buffers
     half = GROUPS * ROW // 2
-    parts = {a: (Part(0, half, frozenset({1})), Part(half, 2 * half, frozenset({2})))}
-    p = replace(p, valid={}, parts=parts, splits={0: Split(0, GROUPS, {a: Slice(row), b: Slice(row)})})
+    parts = {a: (ValidInterval(0, half, frozenset({1})), ValidInterval(half, 2 * half, frozenset({2})))}
+    p = replace(
+        p, valid={}, valid_intervals=parts, splits={0: Split(0, GROUPS, {a: LinearRegion(row), b: LinearRegion(row)})}
+    )
     timeline = Timeline(p, p.estimates.seconds)  # type: ignore[attr-defined]
     here, there = timeline.reach(0, DeviceIndex(0)), timeline.reach(0, DeviceIndex(1))
     assert [here.here, there.here] == ([6.0, 6.0] if is_read else [12.0, 0.0])

@@ -16,8 +16,8 @@ from manycl.model.estimates import Estimates
 from manycl.model.transfer import TransferModel
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
-from manycl.plan.timeline.segments import Move
 from manycl.plan.timeline.timeline import Timeline
+from manycl.plan.timeline.writer_intervals import Move
 from manycl.plan.verification.verify import verify
 from manycl.run.commands.backend import Copy
 from manycl.run.commands.compiler import compiled
@@ -27,7 +27,7 @@ from manycl.run.lowering.lower import lower
 from manycl.run.simulation.foresee import foresee
 from manycl.run.simulation.simulate import simulate
 from tests.plan.plan_cases import estimated, launch
-from tests.run.commands.verify_commands import CommandGraphError, verify_script
+from tests.run.commands.verify_commands import CommandGraphError, verify_commands
 
 NBYTES = 50_000_000
 KERNEL = 1e-3
@@ -191,20 +191,24 @@ def test_partial_results_are_merged_by_the_link() -> None:
     assert [(m.source, m.target) for m in timeline.what if isinstance(m, Move)] == [(2, 1)]
 
 
-def test_the_script_says_so_and_its_judge_finds_what_waits_for_less() -> None:
+def test_the_command_graph_says_so_and_its_judge_finds_what_waits_for_less() -> None:
     p = problem(machine(), handed_on())
     plan, directory = estimated("mkmd_coarse", p), Directory()
     lowered = lower(p, plan, directory)
     directory.open(lowered.cut, lowered.lies)
-    script = compiled(Subject(p, lowered, directory.valid), plan)
-    verify_script(script)
-    (upload,) = (c for c in script.commands if isinstance(c, Copy))
-    at = script.commands.index(upload)
-    assert script.hears[0] == [at]
+    command_graph = compiled(Subject(p, lowered, directory.valid), plan)
+    verify_commands(command_graph)
+    (upload,) = (c for c in command_graph.commands if isinstance(c, Copy))
+    at = command_graph.commands.index(upload)
+    assert command_graph.hears[0] == [at]
     assert (upload.buffer, upload.device, upload.source, upload.target) == (0, 1, 1, 2)
     with pytest.raises(CommandGraphError, match="at the same time"):
-        verify_script(
-            replace(script, hears={**script.hears, 0: []}, waits={i: n for i, n in script.waits.items() if i != at})
+        verify_commands(
+            replace(
+                command_graph,
+                hears={**command_graph.hears, 0: []},
+                waits={i: n for i, n in command_graph.waits.items() if i != at},
+            )
         )
 
 

@@ -177,16 +177,16 @@ def run_seed(kind: str, seed: int) -> None:
     r, everything = of.r, list(range(len(of.where.devices)))
     graph = a_graph(r, of.buffers)
     policy = a_policy(r, graph, of.where, everything)
-    script = None
+    command_graph = None
     if isinstance(policy, Plan) and r.random() < 0.3:
         made: list[Any] = []
         assert of.run(graph, lambda: made.append(of.execute(graph, policy))), "nothing went wrong"
-        script = made[0].script
+        command_graph = made[0].command_graph
     of.backend.faults = of_kind(kind, r, graph, of.where)
-    assert script is None or isinstance(policy, Plan)
+    assert command_graph is None or isinstance(policy, Plan)
 
     def faulty() -> None:
-        if script is None or again(script, of.backend, of.directory) is None:
+        if command_graph is None or again(command_graph, of.backend, of.directory) is None:
             of.execute(graph, policy)
 
     of.run(graph, faulty)

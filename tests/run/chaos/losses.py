@@ -102,7 +102,7 @@ class Loss:
         homes: Mapping[int, int] | None = None,
     ) -> None:
         self.graph, self.where = graph, where
-        self.left = graph  # of which the present epoch is
+        self.left = graph  # of which the present plan is
         self.versions: list[dict[int, list[Any]]] = []  # of all bytes, as they are one after another
         self.directory, self.values = Directory(), Values(graph, where.memories)
         self.events = DeviceEvents(d.name for d in where.devices)
@@ -162,7 +162,7 @@ class Loss:
                 yield piece, key, rows
 
     def judged(self, graph: Graph) -> Graph:
-        """The steps of the present epoch, with what is overwritten although nothing but the kernels' text says so."""
+        """The steps of the present plan, with what is overwritten although nothing but the kernels' text says so."""
         lowered, nodes = self.made[-1], list(graph.nodes)
         rows = {piece: rows for piece, _, rows in self.pieces(lowered)}
         for token, task in enumerate(nodes):
@@ -197,7 +197,7 @@ class Loss:
             return lowered
 
         def rest(left: Graph) -> Problem:
-            SEEN["epochs"] += 1
+            SEEN["plans"] += 1
             SEEN["after losses"] += bool(backend.gone)
             own = {id(task) for task in left.nodes}
             self.reckon(backend, {n for n, task in enumerate(self.left.nodes) if id(task) not in own})
@@ -239,20 +239,20 @@ class Loss:
                 self.check_known()
             else:
                 check_valid(self.graph, self.where, self.directory, self.values)
-            left = {key for key in (*self.directory.valid, *self.directory.parts) if key < 0}
+            left = {key for key in (*self.directory.valid, *self.directory.valid_regions) if key < 0}
             assert not left, "pieces are left"
 
     def check_known(self) -> None:
         """Every byte that counts as valid in a memory is there what it was at some time in the sequential run."""
         for key in self.graph.buffers:
             whole = (Region.span(0, NBYTES), self.directory.valid.get(key, 0))
-            for rows, mask in self.directory.parts.get(key, (whole,)):
+            for rows, mask in self.directory.valid_regions.get(key, (whole,)):
                 for m in range(self.where.memories):
                     for i in _bytes(rows) if mask >> m & 1 else ():
                         assert self.values.held[m, key][i] in [v[key][i] for v in self.versions], f"buffer {key}"
 
     def reckon(self, backend: ChaosBackend, nodes: set[int]) -> None:
-        """The sequential run of some nodes of the present epoch, all states of which are kept; and what memories hold
+        """The sequential run of some nodes of the present plan, all states of which are kept; and what memories hold
         now."""
         lowered = self.made[-1]
         check_order(self.left, lowered)

@@ -200,7 +200,7 @@ def check_valid(graph: Graph, where: Machine, directory: Directory, values: Valu
     """Every byte that counts as valid in a memory is there what the sequential run has."""
     for key in graph.buffers:
         whole = (Region.span(0, NBYTES), directory.valid.get(key, 0))
-        for rows, mask in directory.parts.get(key, (whole,)):
+        for rows, mask in directory.valid_regions.get(key, (whole,)):
             for m in range(where.memories):
                 if mask >> m & 1:
                     assert values.piece(m, key, rows) == values.piece(-1, key, rows), f"buffer {key}, memory {m}"
@@ -228,7 +228,7 @@ def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, wh
             plan = data.draw(plans(graph, where, 1 if pays else 2))  # who uses several queues overlaps by himself
             one_run(graph, where, plan, directory, values, backend)
         check_valid(graph, where, directory, values)
-        assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+        assert not any(key < 0 for key in (*directory.valid, *directory.valid_regions)), "pieces are left"
         for key in graph.buffers:
             if data.draw(st.integers(0, 4)) == 0:
                 directory.define(key)
@@ -257,8 +257,8 @@ def test_what_a_failed_range_leaves_is_unknown(data: Any, graph: Graph, where: M
     with pytest.raises(RunFailure, match=rf"node {victim}\)"):
         execute(problem, plan, backend, directory, setup=Setup(lowering))
     directory.validate(where.memories)
-    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+    assert not any(key < 0 for key in (*directory.valid, *directory.valid_regions)), "pieces are left"
     for key in graph.buffers:
-        if not (directory.valid.get(key) or directory.parts.get(key)):
+        if not (directory.valid.get(key) or directory.valid_regions.get(key)):
             with pytest.raises(ResultError):
                 directory.check(key)

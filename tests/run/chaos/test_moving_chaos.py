@@ -148,7 +148,7 @@ def test_shares_that_move_give_the_sequential_result(data: Any, graph: Graph, wh
         plan = data.draw(shares(graph, where))
         one_run(graph, where, plan, directory, values, backend)
         check_valid(graph, where, directory, values)
-        assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+        assert not any(key < 0 for key in (*directory.valid, *directory.valid_regions)), "pieces are left"
 
 
 @st.composite
@@ -209,8 +209,8 @@ def packets_of_a_run(played: list[MovingPlayer], data: Any, graph: Graph, where:
     SHORTENED.append(backend.shortened)
     for player in played[before:]:
         assert result.plan is plan
-        script, lowered = player.written(), player.ran
-        ran = [lowered.step(c.token) for c in script.commands if isinstance(c, Run)]
+        command_graph, lowered = player.written(), player.ran
+        ran = [lowered.step(c.token) for c in command_graph.commands if isinstance(c, Run)]
         for node in lowered.chunks:
             mine = sorted((step for step in ran if step.node == node), key=lambda step: step.first)
             assert [s.first for s in mine] == [sum(s.groups for s in mine[:i]) for i in range(len(mine))]
@@ -260,8 +260,8 @@ def test_what_a_failed_packet_leaves_is_unknown(data: Any, graph: Graph, where: 
     with pytest.raises(RunFailure, match=rf"node {victim}\)"):
         execute(problem, plan, backend, directory, setup=Setup(lowering))
     directory.validate(where.memories)
-    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+    assert not any(key < 0 for key in (*directory.valid, *directory.valid_regions)), "pieces are left"
     for key in graph.buffers:
-        if not (directory.valid.get(key) or directory.parts.get(key)):
+        if not (directory.valid.get(key) or directory.valid_regions.get(key)):
             with pytest.raises(ResultError):
                 directory.check(key)

@@ -26,7 +26,7 @@ from tests.graph.graph_judge import verify as verify_graph
 from tests.run.chaos.chaos import ChaosBackend
 from tests.run.chaos.chaos_values import left_by, touched
 from tests.run.chaos.transitions import validated
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 
 __all__ = ["validated"]  # a fixture of the module
 
@@ -218,9 +218,9 @@ def test_data_go_from_node_to_node_by_links_alone(data: Any, graph: Graph, seed:
     problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices))
     backend = ChaosBackend(where, seed)
     backend.values = values
-    script = execute(problem, policy, backend, directory).script
-    if script is not None and not is_dynamic:
-        verify_script(script)
+    command_graph = execute(problem, policy, backend, directory).command_graph
+    if command_graph is not None and not is_dynamic:
+        verify_commands(command_graph)
     final = expected(graph, start)
     assert {(source, target) for _, source, target in backend.record.moved} <= {
         (x.source, x.target) for x in where.links

@@ -85,12 +85,12 @@ def parts(lowered: Lowered, graph: Graph) -> Iterator[tuple[int, int, Any]]:
 def make_room(graph: Graph, where: Machine, directory: Directory, values: Values) -> None:
     """Between runs, everything goes to the host (the session evicts what a run does not use)."""
     for key in graph.buffers:
-        for region, mask in directory.parts.get(key, (ValidRegion(WHOLE, directory.valid.get(key, 0)),)):
+        for region, mask in directory.valid_regions.get(key, (ValidRegion(WHOLE, directory.valid.get(key, 0)),)):
             if mask and not mask & HOST_BIT:
                 source = (mask & -mask).bit_length() - 1
                 for a, b in region.intervals:
                     values.held[HOST, key][a:b] = values.held[source, key][a:b]
-        if key in directory.parts:
+        if key in directory.valid_regions:
             directory.gathered(key)
         elif key in directory.valid:
             directory.copied(key, HOST)
@@ -187,7 +187,7 @@ def test_with_little_memory_the_result_is_the_sequential_one(
         check_valid(graph, where, directory, values)
         if lowered.room is not None:
             event("windows" if lowered.room.windows else "limited")
-        assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+        assert not any(key < 0 for key in (*directory.valid, *directory.valid_regions)), "pieces are left"
         make_room(graph, where, directory, values)
         for key in graph.buffers:
             if data.draw(st.integers(0, 4)) == 0:
@@ -290,9 +290,9 @@ def test_what_a_failed_step_leaves_is_unknown(data: Any, graph: Graph, where: Ma
             return
     else:
         pytest.fail("it did not fail")
-    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+    assert not any(key < 0 for key in (*directory.valid, *directory.valid_regions)), "pieces are left"
     for key in before:
-        if not (directory.valid.get(key) or directory.parts.get(key)):
+        if not (directory.valid.get(key) or directory.valid_regions.get(key)):
             with pytest.raises(ResultError):
                 directory.check(key)
     check_valid(graph, where, directory, values)
@@ -348,7 +348,7 @@ def test_launches_in_columns_leave_what_they_leave_one_after_another(
     except RunError:
         event("a launch does not fit")
         return
-    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+    assert not any(key < 0 for key in (*directory.valid, *directory.valid_regions)), "pieces are left"
     check_valid(graph, where, directory, values)
 
 
@@ -371,7 +371,7 @@ def test_what_was_not_sent_to_the_host_is_lost_with_the_run(monkeypatch: pytest.
         with pytest.raises(RunFailure):
             one_run(graph, where, plan, directory, values, victim, fail=lambda _, victim=victim: victim)
         check_valid(graph, where, directory, values)
-        lost = [key for key in graph.buffers if not (directory.valid.get(key) or directory.parts.get(key))]
+        lost = [key for key in graph.buffers if not (directory.valid.get(key) or directory.valid_regions.get(key))]
         for key in lost:
             with pytest.raises(ResultError):
                 directory.check(key)

@@ -1,5 +1,5 @@
-"""For tests of runs: every script is judged before it is played, every transition of a run's state is followed by its
-``validate``, and what has led to one that breaks an invariant is told."""
+"""For tests of runs: every command graph is judged before it is played, every transition of a run's state is followed
+by its ``validate``, and what has led to one that breaks an invariant is told."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manycl.run.engine import engine, setup
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Playback
 from manycl.run.stealing.player import MovingPlayer
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 
 TOLD = 40  # transitions, the last ones
 
@@ -39,10 +39,10 @@ def watched(state: Any) -> Any:
     return state
 
 
-def verified(script: CommandGraph) -> CommandGraph:
-    if script.lowered.room is None:
-        verify_script(script)
-    return script
+def verified(command_graph: CommandGraph) -> CommandGraph:
+    if command_graph.lowered.room is None:
+        verify_commands(command_graph)
+    return command_graph
 
 
 @pytest.fixture(scope="module", autouse=True)

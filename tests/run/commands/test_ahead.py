@@ -15,7 +15,7 @@ from manycl.machine import HOST, Machine
 from manycl.model.transfer import LARGE, SMALL, TINY
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.region import Box, Region
+from manycl.region import Rectangle, Region
 from manycl.run.commands.backend import (
     Command,
     Copy,
@@ -35,7 +35,7 @@ from manycl.run.lowering.steps import Lowered
 from manycl.run.simulation.simulator import SimBackend
 from tests.run.chaos.chaos_parts import download, is_download, is_upload, upload
 from tests.run.chaos.test_state import Unit, launch, machine
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 
 WHERE = machine([1, 2])
 
@@ -50,9 +50,9 @@ class Compiled:
     def start(self, now: float) -> list[Command]:
         problem, plan = self._given
         lowered = Lowered(problem.graph)
-        script = compiled(Subject(problem, lowered, self.directory.valid), plan)
-        verify_script(script)
-        self._playback = Playback(script, self.directory)
+        command_graph = compiled(Subject(problem, lowered, self.directory.valid), plan)
+        verify_commands(command_graph)
+        self._playback = Playback(command_graph, self.directory)
         return self._playback.start(now)
 
     def handle(self, *reports: Report) -> list[Command]:
@@ -303,8 +303,8 @@ def test_a_simulated_link_performs_one_transfer_at_a_time_what_was_enqueued_firs
     assert [(r.token, r.time) for _ in queues for r in backend.wait()] == [(2, 1.0), (1, 2.0), (3, 3.0), (4, 4.0)]
 
 
-def pieces(*boxes: Box) -> dict[int, Any]:
-    return {-i: Piece(-i, b.nbytes, "x", 7, Region.of_boxes([b])) for i, b in enumerate(boxes, 1)}
+def pieces(*rectangles: Rectangle) -> dict[int, Any]:
+    return {-i: Piece(-i, b.nbytes, "x", 7, Region.of_rectangles([b])) for i, b in enumerate(rectangles, 1)}
 
 
 @pytest.mark.parametrize(
@@ -321,8 +321,8 @@ def pieces(*boxes: Box) -> dict[int, Any]:
 )
 def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None:
     n = TINY
-    boxes = (Box(0, 2 * n), Box(2 * n, 2 * n), Box(6 * n, 2 * n), Box(2 * n, n, 2 * n, 2))
-    graph = Graph((), pieces(*boxes), ())
+    rectangles = (Rectangle(0, 2 * n), Rectangle(2 * n, 2 * n), Rectangle(6 * n, 2 * n), Rectangle(2 * n, n, 2 * n, 2))
+    graph = Graph((), pieces(*rectangles), ())
     assert continues(graph, upload(1, -1, 0, (), False), second) == joined
 
 
@@ -339,8 +339,8 @@ def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None
     ],
 )
 def test_what_is_little_goes_with_what_else_is_brought_of_its_buffer(second: Command, joined: bool) -> None:
-    boxes = (Box(0, 16), Box(48, TINY), Box(16, 4, 16, 2), Box(2 * TINY, TINY + 1))
-    graph = Graph((), {**pieces(*boxes), -5: Piece(-5, 16, "y", 8, Region.span(0, 16))}, ())
+    rectangles = (Rectangle(0, 16), Rectangle(48, TINY), Rectangle(16, 4, 16, 2), Rectangle(2 * TINY, TINY + 1))
+    graph = Graph((), {**pieces(*rectangles), -5: Piece(-5, 16, "y", 8, Region.span(0, 16))}, ())
     assert continues(graph, upload(1, -1, 0, (), False), second) == joined
 
 
@@ -357,15 +357,15 @@ def test_what_is_little_goes_with_what_else_is_brought_of_its_buffer(second: Com
     ],
 )
 def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> None:
-    boxes = (Box(0, 16, 32, LARGE), Box(16, 16), Box(80, 16), Box(96, LARGE))
-    graph = Graph((), pieces(*boxes), ())
+    rectangles = (Rectangle(0, 16, 32, LARGE), Rectangle(16, 16), Rectangle(80, 16), Rectangle(96, LARGE))
+    graph = Graph((), pieces(*rectangles), ())
     assert continues(graph, download(1, -1, 0, [5], True, -9), second) == joined
     assert continues(graph, upload(1, -1, 0, (), False, -9), upload(2, -3, 0, (), False, -9))
 
 
 def test_large_results_that_nobody_else_reads_are_one_transfer() -> None:
     """Others stay apart: a device gets one piece while the next one leaves another device."""
-    buffers = pieces(Box(0, LARGE), Box(LARGE, LARGE))
+    buffers = pieces(Rectangle(0, LARGE), Rectangle(LARGE, LARGE))
     keys = tuple(map(BufferKey, buffers))
 
     def node(name: str, reads: tuple[BufferKey, ...], writes: tuple[BufferKey, ...] = ()) -> HostTask:

@@ -43,7 +43,7 @@ def test_the_last_results_of_parts_go_home_at_once_if_asked(merging: Any) -> Non
         result = session.run(graph.graph, halves(queue, 3))
         down = [e for e in result.trace.events if isinstance(e, TransferEvent) and e.target == "host"]
         assert sum(e.nbytes for e in down) == (4 * N if merging == "each" else 0)  # what is written again stays
-        at_home = all(mask & 1 for _, mask in session.directory.parts[next(iter(graph.graph.buffers))])
+        at_home = all(mask & 1 for _, mask in session.directory.valid_regions[next(iter(graph.graph.buffers))])
         assert at_home == (merging == "each")
         text = summarise(result.trace).text()
         if merging == "each":

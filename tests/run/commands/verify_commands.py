@@ -32,43 +32,43 @@ class _Access(NamedTuple):
     writes: bool
 
 
-def verify_script(script: CommandGraph) -> None:
+def verify_commands(command_graph: CommandGraph) -> None:
     """Raise :class:`CommandGraphError` for the first fault."""
-    assert script.lowered.room is None, "windows are not judged here"
-    judge = _Judge(script)
+    assert command_graph.lowered.room is None, "windows are not judged here"
+    judge = _Judge(command_graph)
     judge.order()
     judge.races()
     judge.contents()
 
 
 class _Judge:
-    def __init__(self, script: CommandGraph) -> None:
-        self._script = script
-        self._commands = [c for c in script.commands if not isinstance(c, Evict)]
-        if len(self._commands) < len(script.commands):
-            raise CommandGraphError("a script with room makes way")
-        self._nodes = script.lowered.graph.nodes
-        self._memory = [d.memory for d in script.problem.machine.devices]
-        self._domains = [d.event_domain for d in script.problem.machine.devices]
-        self._index = script.index
+    def __init__(self, command_graph: CommandGraph) -> None:
+        self._command_graph = command_graph
+        self._commands = [c for c in command_graph.commands if not isinstance(c, Evict)]
+        if len(self._commands) < len(command_graph.commands):
+            raise CommandGraphError("a command graph with room makes way")
+        self._nodes = command_graph.lowered.graph.nodes
+        self._memory = [d.memory for d in command_graph.problem.machine.devices]
+        self._domains = [d.event_domain for d in command_graph.problem.machine.devices]
+        self._index = command_graph.index
         self._before: list[int] = []  # by command, the set of those that are complete before it starts, as bits
-        self._together = script.lowered.graph.written_together
+        self._together = command_graph.lowered.graph.written_together
 
     def order(self) -> None:
         """Find, for each command, those that are certainly complete before it starts."""
-        script, count = self._script, len(self._commands)
+        command_graph, count = self._command_graph, len(self._commands)
         enqueued, heard = self._edges()
-        at_start = sum(1 << i for i in range(count) if i not in script.waits)
-        first = (1 << script.ahead) - 1
+        at_start = sum(1 << i for i in range(count) if i not in command_graph.waits)
+        first = (1 << command_graph.ahead) - 1
         given: list[int] = []  # by command, the set of those that are certainly given before it, as bits
         for i, command in enumerate(self._commands):
             needed = [*enqueued[i], *heard[i]]
-            if len(needed) != script.waits.get(i, 0) or any(b >= i for b in needed):
+            if len(needed) != command_graph.waits.get(i, 0) or any(b >= i for b in needed):
                 raise CommandGraphError(f"{command} waits for {len(needed)} others, of which {needed} are known")
             mine = at_start
             if not needed:
                 lower = (1 << i) - 1
-                mine &= lower if i < script.ahead else lower | first
+                mine &= lower if i < command_graph.ahead else lower | first
             for b in needed:
                 mine |= given[b] | 1 << b
             given.append(mine)
@@ -85,10 +85,10 @@ class _Judge:
         """Return, by command, which must be enqueued before it is, and which must be reported before."""
         enqueued: list[list[int]] = [[] for _ in self._commands]
         heard: list[list[int]] = [[] for _ in self._commands]
-        for before, freed in self._script.frees.items():
+        for before, freed in self._command_graph.frees.items():
             for i in freed:
                 enqueued[i].append(before)
-        for token, freed in self._script.hears.items():
+        for token, freed in self._command_graph.hears.items():
             command = self._commands[self._index[token]]
             if not isinstance(command, HostCall) and not command.notify:
                 raise CommandGraphError(f"{command} is waited for, but nobody hears of it")
@@ -153,16 +153,16 @@ class _Judge:
         first, second = self._commands[one], self._commands[other]
         if key not in self._together or not (isinstance(first, Run) and isinstance(second, Run)):
             return False
-        before = self._script.lowered.graph.predecessors
+        before = self._command_graph.lowered.graph.predecessors
         return not any(node in before[then] for node in nodes_of(first) for then in nodes_of(second))
 
     def contents(self) -> None:
         """Check, in the order of the commands, that each finds the last version of what it reads, and that the last
         versions are where ``leaves`` says at the end. A version is the number of times that a buffer was written."""
-        script = self._script
+        command_graph = self._command_graph
         version: dict[BufferKey, int] = {}
         held: dict[tuple[int, BufferKey], int] = {}  # by (memory, buffer)
-        for key, mask in script.needs.items():
+        for key, mask in command_graph.needs.items():
             held.update(((m, key), 0) for m in range(mask.bit_length()) if mask >> m & 1)
         done: set[int] = set()
         for command in self._commands:
@@ -178,20 +178,22 @@ class _Judge:
                 continue
             for node in nodes_of(command):
                 self._step(command, node, version, held)
-                if not done.issuperset(script.lowered.graph.predecessors[node]):
+                if not done.issuperset(command_graph.lowered.graph.predecessors[node]):
                     raise CommandGraphError(f"{command} stands before what it depends on")
             done.update(nodes_of(command))
         if len(done) < len(self._nodes):
             raise CommandGraphError(f"{len(self._nodes) - len(done)} nodes do not run")
-        for key, mask in script.leaves.items():
+        for key, mask in command_graph.leaves.items():
             for memory in range(mask.bit_length()):
                 if mask >> memory & 1 and held.get((memory, key)) != version.get(key, 0):
                     raise CommandGraphError(f"buffer {key} is said to be valid in memory {memory} at the end")
             if not mask:
                 raise CommandGraphError(f"buffer {key} is said to be valid nowhere at the end")
         written = {key for task in self._nodes for key in task.writes}
-        if not written <= script.leaves.keys():
-            raise CommandGraphError(f"nothing is said of {sorted(written - script.leaves.keys())}, which are written")
+        if not written <= command_graph.leaves.keys():
+            raise CommandGraphError(
+                f"nothing is said of {sorted(written - command_graph.leaves.keys())}, which are written"
+            )
 
     def _step(
         self, command: Run | HostCall, node: int, version: dict[BufferKey, int], held: dict[tuple[int, BufferKey], int]
@@ -204,7 +206,7 @@ class _Judge:
         for key in dict.fromkeys((*task.reads, *task.writes)):
             if key not in task.reads and key in task.overwrites:
                 continue
-            known = self._script.needs.get(key)
+            known = self._command_graph.needs.get(key)
             if known is None and key not in version:
                 if key in task.reads:
                     raise CommandGraphError(f"{command} reads buffer {key}, of which nothing is needed")

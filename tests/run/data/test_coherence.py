@@ -94,7 +94,7 @@ class Bytewise(RuleBasedStateMachine):
             return
         buffer, region = data.draw(st.sampled_from(free)), region_of(sorted(written))
         if by_the_host:
-            self.directory.define_part(buffer, region, NBYTES)
+            self.directory.define_region(buffer, region, NBYTES)
             self.masks[buffer] = [HOST_BIT if b in written else mask for b, mask in enumerate(self.masks[buffer])]
         else:
             self.directory.heal(buffer, region, NBYTES)
@@ -119,10 +119,10 @@ class Bytewise(RuleBasedStateMachine):
         key = self.draw(data, lambda masks: len(set(masks)) > 1)
         if key is None:
             return
-        parts = self.directory.parts[key]
+        parts = self.directory.valid_regions[key]
         self.directory.joined(key, memory)
         if was_for_nothing:
-            self.directory.parted(key, parts)
+            self.directory.set_regions(key, parts)
             return
         everywhere = set.intersection(*(places(part.mask) for part in parts if part.mask)) | {memory}
         self.put(key, lambda _: sum(1 << m for m in everywhere))
@@ -164,7 +164,7 @@ class Bytewise(RuleBasedStateMachine):
         self.cut_one(data.draw(st.sampled_from([b for b in BUFFERS if b not in self.open])), labels)
 
     def cut_one(self, buffer: int, labels: list[int]) -> None:
-        parts = self.directory.parts.get(buffer)
+        parts = self.directory.valid_regions.get(buffer)
         at = [0] * NBYTES
         for i, part in enumerate(parts or ()):
             for b in bytes_of(part.region):
@@ -237,9 +237,9 @@ class Bytewise(RuleBasedStateMachine):
         self.directory.validate(MEMORIES)
         for key in self.keys():
             masks = self.seen(key)
-            if key in self.directory.parts:
+            if key in self.directory.valid_regions:
                 found = [0] * NBYTES
-                for part in self.directory.parts[key]:
+                for part in self.directory.valid_regions[key]:
                     for b in bytes_of(part.region):
                         found[b] = part.mask
                 assert found == masks
@@ -260,7 +260,7 @@ class Bytewise(RuleBasedStateMachine):
                 self.directory.check(key)
         for buffer in self.open:
             assert buffer not in self.directory.valid
-            assert buffer not in self.directory.parts
+            assert buffer not in self.directory.valid_regions
 
 
 Bytewise.TestCase.settings = settings(max_examples=120, stateful_step_count=25)

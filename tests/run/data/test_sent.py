@@ -80,7 +80,7 @@ def test_a_divided_launch_gets_each_part_on_its_device(monkeypatch: pytest.Monke
         for turn in range(6 * ENOUGH):
             data[:] = turn + place
             x, y = queue.array(data), queue.empty(COUNT, np.int32)
-            parts = queue.session.directory.parts.get(x.buffer.key, ())
+            parts = queue.session.directory.valid_regions.get(x.buffer.key, ())
             found.add(tuple(sorted(mask for _, mask in parts)))
             data[:] = 7
             PROGRAM.around(queue, *SIZES, x, y, COUNT)
@@ -108,7 +108,7 @@ def test_contents_that_were_sent_are_brought_where_they_are_needed(
     y = queue.array(data)
     key = y.buffer.key
     assert key in session.buffers.given
-    assert {mask for _, mask in session.directory.parts[key]} == {first | second, second}
+    assert {mask for _, mask in session.directory.valid_regions[key]} == {first | second, second}
     expected = data.copy()
     data[:] = 0
     if use == "set":

@@ -187,7 +187,7 @@ def plan(*places: tuple[int, int, int], names: tuple[str, ...] = ("d0", "d1")) -
     return Plan(tuple(Assignment(n, d, q, 1.0, 3.5) for n, d, q in places), "given", names, 0.0)
 
 
-def script_of(given: Plan, host: bool = False) -> CommandGraph:
+def command_graph_of(given: Plan, host: bool = False) -> CommandGraph:
     problem = two()
     if host:
         problem = replace(problem, graph=replace(problem.graph, nodes=(problem.graph.nodes[0], looks())))
@@ -199,11 +199,11 @@ def looks() -> HostTask:
 
 
 def test_a_plan_is_followed_in_its_order() -> None:
-    script = script_of(plan((1, 1, 2), (0, 0, 0)))
-    assert script.queues == (1, 3)
-    assert [c for c in script.commands if isinstance(c, Run)] == [Run(1, 1, 2, (), True), Run(0, 0, 0, (), True)]
-    assert script_of(plan((0, 1, 0), (1, 1, 0))).queues == (0, 1)
-    assert script_of(plan((0, 0, 0), (1, ON_HOST, 3)), host=True).queues == (1, 0), "the host has no queues"
+    command_graph = command_graph_of(plan((1, 1, 2), (0, 0, 0)))
+    assert command_graph.queues == (1, 3)
+    assert [c for c in command_graph.commands if isinstance(c, Run)] == [Run(1, 1, 2, (), True), Run(0, 0, 0, (), True)]
+    assert command_graph_of(plan((0, 1, 0), (1, 1, 0))).queues == (0, 1)
+    assert command_graph_of(plan((0, 0, 0), (1, ON_HOST, 3)), host=True).queues == (1, 0), "the host has no queues"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_plan_is_followed_in_its_order() -> None:
 )
 def test_a_plan_that_cannot_be_followed_is_refused(given: Plan, words: str) -> None:
     with pytest.raises(PolicyError, match=words):
-        script_of(given)
+        command_graph_of(given)
 
 
 def test_what_has_begun_is_not_continued() -> None:

@@ -30,7 +30,7 @@ def test_only_waiting_in_which_nothing_runs_is_cut(
     events = [kernel(a, b) for a, b in busy]
     found = phases(waiting, events)
     assert all(a.end <= b.start for a, b in pairwise(found))
-    step = LEAST / 8  # between all ends: a moment of each stretch
+    step = LEAST / 8  # between all ends: a moment of each period
     for n in range(0, 801, 2):
         t = n * step + step
         idle = not any(a < t < b for a, b in busy)

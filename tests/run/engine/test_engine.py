@@ -72,10 +72,12 @@ def test_each_level_of_debugging_says_more(level: int, capsys: pytest.CaptureFix
 
 def test_a_failure_is_said_and_a_repetition_too(capsys: pytest.CaptureFixture[str]) -> None:
     directory = Directory()
-    script = execute(handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, observers=debugging(1)).script
-    assert script is not None
+    command_graph = execute(
+        handed_on(), PLAN, SimBackend(WHERE, Unit()), directory, observers=debugging(1)
+    ).command_graph
+    assert command_graph is not None
     assert said(capsys)[0] == "run of 3 steps by a plan, queues (1, 1)"
-    assert again(script, SimBackend(WHERE, Unit()), Directory(), observers=debugging(1)) is not None
+    assert again(command_graph, SimBackend(WHERE, Unit()), Directory(), observers=debugging(1)) is not None
     assert said(capsys) == ["run of 3 steps by given, queues (1, 1)", "complete: 3 steps"]
     broken = SimBackend(WHERE, Unit(), disturbance=Disturbance(failing={1: "worn out"}))
     with pytest.raises(RunFailure):
@@ -95,16 +97,16 @@ def test_progress_is_told_in_nodes() -> None:
 def test_what_all_commands_were_is_known_where_all_could_be_given_at_once() -> None:
     problem = handed_on()
     whole = replace(PLAN, assignments=tuple(a._replace(device=0) for a in PLAN.assignments[:2]) + PLAN.assignments[2:])
-    held = execute(problem, PLAN, SimBackend(WHERE, Unit()), Directory()).script
+    held = execute(problem, PLAN, SimBackend(WHERE, Unit()), Directory()).command_graph
     assert held is not None
     assert held.waits
     builder = GraphBuilder()
     builder.add(launch("alone", (), (builder.buffer(4),)))
     alone = Problem(builder.build(), WHERE, Unit(), (1, 1))
     result = execute(alone, replace(PLAN, assignments=whole.assignments[:1]), SimBackend(WHERE, Unit()), Directory())
-    assert result.script is not None
-    assert not result.script.waits
-    assert [c.token for c in result.script.commands] == [0]  # type: ignore[union-attr]
+    assert result.command_graph is not None
+    assert not result.command_graph.waits
+    assert [c.token for c in result.command_graph.commands] == [0]  # type: ignore[union-attr]
 
 
 def test_what_a_dynamic_policy_has_decided_is_a_plan() -> None:

@@ -23,7 +23,7 @@ from manycl.run.graph_cache import autotuner
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from tests.run.chaos.test_divided_chaos import graphs, plans
 from tests.run.chaos.test_state import machines
-from tests.run.recovery.test_epochs import AsManyAsThereAre, N, Simulated, enqueue, wholes
+from tests.run.recovery.test_replanning import AsManyAsThereAre, N, Simulated, enqueue, wholes
 
 __all__ = ["wholes"]  # a fixture of the module
 

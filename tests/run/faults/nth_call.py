@@ -321,9 +321,10 @@ def calls_of(case: Case, numbers: Callable[[int], Sequence[int]]) -> Iterator[tu
             if case.again:
                 assert world.queue is not None
                 kept = [
-                    recorded(world.queue.session.backend, kept.script) for kept in world.prepared._prepared._commands
+                    recorded(world.queue.session.backend, kept.command_graph)
+                    for kept in world.prepared._prepared._commands
                 ]
-                assert kept, "no script was kept"
+                assert kept, "no command graph was kept"
                 assert any(kept) == ("launches only" in case.name)
             calls.count_from_now()
             world.turn(well)

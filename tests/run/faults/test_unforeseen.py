@@ -41,7 +41,7 @@ from manycl.utilities.unforeseen import UnforeseenWarning
 from tests.run.chaos.test_state import Unit
 from tests.run.chaos.test_state import launch as state_launch
 from tests.run.chaos.test_state import machine as state_machine
-from tests.run.recovery.test_epochs import Simulated
+from tests.run.recovery.test_replanning import Simulated
 
 SOURCE = """
 kernel void scale(global float *y, global const float *x, float a) { y[get_global_id(0)] = a * x[get_global_id(0)]; }
@@ -55,7 +55,7 @@ N = 1 << 14
 ANALYSIS: list[tuple[Any, str]] = [
     (interpret._AbstractRun, "run"),
     (loops.Loops, "close"),
-    *((regions.Regions, name) for name in ("boxed", "__init__")),
+    *((regions.Regions, name) for name in ("rectangular", "__init__")),
     *((launched.LaunchFacts, name) for name in ("_answered", "_refined", "_counted")),
     *((cost.LaunchCost, name) for name in ("totals", "settled")),
     (counted.Walk, "reach"),
@@ -79,7 +79,7 @@ PLANNERS: list[tuple[Any, str]] = [
     *((policy, "select") for policy in (heft.Heft, eager.Eager, clustering.Clustering)),
     *((clustering.Clustering, name) for name in ("start", "components", "queues", "resident")),
     *((auto, name) for name in ("list_schedule", "on_one_device", "_splits", "_at_best")),
-    *((splitting, name) for name in ("_best", "_slice", "known_launch", "with_work_groups")),
+    *((splitting, name) for name in ("_best", "_linear_region", "known_launch", "with_work_groups")),
     (assign, "bottom_levels"),
 ]
 ENTRIES = [*ANALYSIS, *MODELS, *PLANNERS]

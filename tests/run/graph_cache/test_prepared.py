@@ -181,7 +181,7 @@ def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"])
 def test_only_what_somebody_learns_from_is_timed(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a queue whose clocks are on while it learns; by a tape (nothing moves) and by a script (data do)."""
+    """Of a queue whose clocks are on while it learns: by a command buffer (nothing moves), by commands (data do)."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
     data = np.zeros(1 << 12, np.int32)
     with Queue("cpu/2", profile="learning") as queue:
@@ -273,7 +273,7 @@ class InTurns:
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"])
 def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a tape (nothing moves) nor a script (data do)."""
+    """Neither a command buffer (nothing moves) nor its commands (data do)."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
     data = np.zeros(1 << 12, np.int32)
     with Queue("cpu/2") as queue:

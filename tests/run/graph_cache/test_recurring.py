@@ -24,7 +24,7 @@ from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.graph_cache import GraphCache
 from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.utilities.kept import FEW
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, Numbers, loop
 
 
@@ -122,9 +122,9 @@ def test_every_repetition_gives_what_it_would_give_alone(
                     assert (arrays[which].get() == contents[which]).all()
                 else:
                     queue.finish()
-                script = queue.result.script
-                if script is not None and script.is_plain:
-                    verify_script(script)
+                command_graph = queue.result.command_graph
+                if command_graph is not None and command_graph.is_plain:
+                    verify_commands(command_graph)
                 queue.session.directory.validate(queue.session.machine.memories)
             for array, held in zip(arrays, contents, strict=True):
                 assert (array.get() == held).all()

@@ -165,6 +165,21 @@ def test_what_an_earlier_session_measured_decides_the_first_run(
     assert first_run().startswith("planned: nothing is known of it")
 
 
+def test_a_second_run_goes_by_what_the_first_one_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That itself took longer, as its code was cold."""
+    for limit in ("WORTH", "LONG"):
+        monkeypatch.setattr(eager_rule, limit, 60.0)
+    monkeypatch.setattr(RecurringGraph, "begins_with", lambda graph, first: False)
+    with mc.Queue("cpu/2", session=Session("cpu/2")) as queue:
+        x, found = queue.zeros(COUNT, np.int32), list[str]()
+        for run in range(2):
+            PROGRAM.add(queue, (COUNT,), (GROUP,), x, 1)
+            assert (x.get() == run + 1).all()
+            found += queue.result.details[SUBMITTED]
+        queue.session.close()
+    assert found == ["planned: nothing is known of it", "eager: its first command is short"]
+
+
 def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop's counter is new each time: each has its own result, whichever way it goes. One that comes again is known
     by itself."""

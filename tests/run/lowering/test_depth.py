@@ -28,7 +28,7 @@ from manycl.plan.splitting import Splits
 from manycl.plan.verification.verify import verify
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.result import Result
-from manycl.run.lowering.depth import IN_DEPTH, _Segment, in_depth
+from manycl.run.lowering.depth import IN_DEPTH, _LaunchSequence, in_depth
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import RANGE, Lowered, first_reads
 from manycl.run.recovery.replanning import not_begun
@@ -69,17 +69,17 @@ ITEMS = 48
 NBYTES = 4 * ITEMS
 
 
-def at_depth(depth: int) -> Callable[[_Segment], Any]:
+def at_depth(depth: int) -> Callable[[_LaunchSequence], Any]:
     """0: border ranges first, whatever is predicted."""
-    return lambda segment: (segment._at(depth) if depth > 1 else None) if depth else borders_first(segment)
+    return lambda sequence: (sequence._at(depth) if depth > 1 else None) if depth else borders_first(sequence)
 
 
-def borders_first(segment: _Segment) -> Any:
-    today = segment._at(1)
-    segment._seconds = lambda kind, device, groups: float(groups.count)
+def borders_first(sequence: _LaunchSequence) -> Any:
+    today = sequence._at(1)
+    sequence._seconds = lambda kind, device, groups: float(groups.count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Segment, "_copying", lambda *of, is_deep: inf)
-        return segment._borders_first(today) if today is not None else None
+        patch.setattr(_LaunchSequence, "_copying", lambda *of, is_deep: inf)
+        return sequence._borders_first(today) if today is not None else None
 
 
 DEPTHS = st.sampled_from([0, 2, 3, 4, 5, 6])
@@ -203,7 +203,7 @@ def test_every_byte_is_made_of_what_it_is_made_of_on_one_device(
         directory.define(key)
     problem = Problem(graph, where, Unit(), tuple(1 for _ in where.devices), splits=Splits(graph))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Segment, "best", at_depth(depth))
+        patch.setattr(_LaunchSequence, "best", at_depth(depth))
         deep = in_depth(problem, plan)
         lowered = lower(problem, plan, directory)
     found, expected = made_by(graph, lowered), made_of(graph)
@@ -261,7 +261,7 @@ def test_stencils_in_depth_give_the_bits_of_one_device(queue: mc.Queue, data: st
     first, second = (rng.integers(0, 100, shape, np.int32) for _ in range(2))
     pair = [queue.array(first), queue.array(second)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Segment, "best", at_depth(data.draw(DEPTHS, "depth")))
+        patch.setattr(_LaunchSequence, "best", at_depth(data.draw(DEPTHS, "depth")))
         for _ in range(2):
             count, radius = data.draw(st.integers(2, 9), "steps"), data.draw(st.integers(1, 2), "radius")
             graph = steps(queue, pair, shape, group, count, radius)
@@ -278,7 +278,7 @@ def test_stencils_in_depth_give_the_bits_of_one_device(queue: mc.Queue, data: st
 
 
 def runs(queue: mc.Queue, patch: pytest.MonkeyPatch, depth: int, count: int = 24) -> Result:
-    patch.setattr(_Segment, "best", at_depth(depth))
+    patch.setattr(_LaunchSequence, "best", at_depth(depth))
     pair = [queue.array(np.ones((64, 16), np.int32)) for _ in range(2)]
     graph = steps(queue, pair, (64, 16), (16, 2), count, 1)
     plan = ranges(graph, [0.5], queue.devices)
@@ -311,7 +311,7 @@ class Evenly:
 def test_ordinary_loops_run_in_depth(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches enqueued anew in each run, whose results the host reads in the middle and at the end."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(_Segment, "best", at_depth(4))
+    monkeypatch.setattr(_LaunchSequence, "best", at_depth(4))
     start = np.arange(64 * 16, dtype=np.int32).reshape(64, 16)
     first, second, methods = start, start, set[str]()
     with mc.Queue(devices, policy=Evenly()) as queue:
@@ -342,7 +342,7 @@ def test_it_pays_where_links_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
         found[latency] = in_depth(problem, plan)
         with monkeypatch.context() as patch:
             deep = foresee(problem, plan).makespan
-            patch.setattr(_Segment, "best", at_depth(1))
+            patch.setattr(_LaunchSequence, "best", at_depth(1))
             plain = foresee(problem, plan).makespan
         assert deep == plain if latency < 1e-5 else deep < 0.5 * plain
     assert not found[1e-7].own
@@ -366,7 +366,7 @@ def test_borders_travel_while_the_other_groups_run(monkeypatch: pytest.MonkeyPat
     assert cut == [[(63, 1), (0, 63)], [(64, 1), (65, 63)]]
     assert len(found.plan.assignments) == 4 * count - 2, "what the last launch writes is exchanged with nobody"
     first = foresee(problem, plan).makespan
-    monkeypatch.setattr(_Segment, "best", at_depth(1))
+    monkeypatch.setattr(_LaunchSequence, "best", at_depth(1))
     plain, computing, moving = foresee(problem, plan).makespan, count * 1e-3, 2 * (latency + 4 * width / 1e9)
     assert plain == pytest.approx(computing + (count - 1) * moving, rel=0.02)
     assert computing <= first < 1.02 * computing
@@ -460,12 +460,12 @@ def test_kernels_that_must_not_run_twice(name: str) -> None:
         graph = to_and_fro(kernel, 4, 4)
         problem = Problem(graph, machine([1, 2]), Unit(), (1, 1), splits=Splits(graph))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_Segment, "best", at_depth(2))
+            patch.setattr(_LaunchSequence, "best", at_depth(2))
             assert bool(in_depth(problem, ranges(graph, [0.5], ("d0", "d1"))).own) == runs_deep
 
 
 def test_devices_of_different_kinds_do_not_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Segment, "best", at_depth(2))
+    monkeypatch.setattr(_LaunchSequence, "best", at_depth(2))
     graph, alike = to_and_fro("copied", 4, 4), machine([1, 2])
     other = replace(alike, devices=(alike.devices[0], replace(alike.devices[1], model="other")))
     for where, is_deep in ((alike, True), (other, False)):

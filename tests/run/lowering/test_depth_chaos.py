@@ -18,7 +18,7 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.region import Region
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure
-from manycl.run.lowering.depth import IN_DEPTH, _Segment
+from manycl.run.lowering.depth import IN_DEPTH, _LaunchSequence
 from tests.run.chaos.chaos import ChaosBackend
 from tests.run.chaos.chaos_parts import Faults
 from tests.run.chaos.losses import AnyPlan, Loss
@@ -35,7 +35,7 @@ GROUPS = ITEMS // GROUP
 
 @pytest.fixture(autouse=True)
 def deep(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """As deep as the number of launches says, wherever that is possible; and how many segments are."""
+    """As deep as the number of launches says, wherever that is possible; and how many sequences are."""
     found: Counter[str] = Counter()
 
     def best(self: Any) -> Any:
@@ -43,7 +43,7 @@ def deep(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         found["deep" if deep is not None else "not"] += 1
         return deep
 
-    monkeypatch.setattr(_Segment, "best", best)
+    monkeypatch.setattr(_LaunchSequence, "best", best)
     return found
 
 

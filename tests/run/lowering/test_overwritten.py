@@ -29,7 +29,7 @@ from manycl.run.lowering import overwritten
 from manycl.run.lowering.overwritten import brought_to_be_overwritten
 from manycl.run.lowering.steps import RANGE, Lowered, Step
 from tests.run.chaos.test_state import Unit, launch, machine
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 
 COUNT = 1 << 14  # ints: as few as are worth looking
 PROGRAM = mc.Program("""
@@ -270,4 +270,4 @@ def test_what_another_range_needs_does_not_come_on_top_of_what_overwrites_it() -
     plan = Plan(tuple(Assignment(n, DeviceIndex(0), n, 0.0, 0.0) for n in range(2)), "", ("d0",), 0.0)
     problem = Problem(graph, machine([1]), Unit(), (2,))
     subject = Subject(problem, Lowered(graph), {key: HOST_BIT}, lambda step, _: step == 1)
-    verify_script(compiled(subject, plan))
+    verify_commands(compiled(subject, plan))

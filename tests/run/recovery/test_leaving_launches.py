@@ -25,7 +25,7 @@ from manycl.run.recovery.device_events import DeviceComes, DeviceEvent, DeviceLe
 from manycl.run.session.session import Session
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.trace import KernelEvent
-from tests.run.recovery.test_epochs import Simulated
+from tests.run.recovery.test_replanning import Simulated
 
 PROGRAM = mc.Program("""
 kernel void change(global uint *x, uint rounds) {
@@ -173,10 +173,10 @@ def test_policies_need_not_ask_for_that(policy: str, monkeypatch: pytest.MonkeyP
         end, turns = time.monotonic() + 60, 0
         while time.monotonic() < end:  # it is analysed beside the runs
             result, turns = graph.run(), turns + 1
-            if result.playback is not None and result.playback.script.lowered.chunks and turns > 7:
+            if result.playback is not None and result.playback.command_graph.lowered.chunks and turns > 7:
                 break
         assert result.playback is not None
-        assert result.playback.script.lowered.chunks.keys() == {0}
+        assert result.playback.command_graph.lowered.chunks.keys() == {0}
 
 
 def simulated(count: int = 1, shortens: bool = True, **more: object) -> Simulated:

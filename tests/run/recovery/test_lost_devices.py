@@ -273,10 +273,10 @@ def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatc
             for _ in range(n):
                 PROGRAM.inc(queue, (N,), (16,), x)
             PROGRAM.add(queue, (N,), (16,), x, y)
-            is_flight = queue.enqueued.stream is not None
+            is_eager = queue.enqueued.stream is not None
             assert (y.get() == n + 1).all()
             assert (x.get() == n).all()
-        assert is_flight
+        assert is_eager
 
 
 def test_launches_that_are_known_are_looked_at_anew_on_a_device_that_is_admitted(death: Death) -> None:

@@ -22,8 +22,8 @@ from manycl.graph.signature import Signature
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
-from manycl.plan.problem import Part as Interval
-from manycl.region import Box, Region
+from manycl.plan.problem import ValidInterval as Interval
+from manycl.region import Rectangle, Region
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data import buffers as buffers_module
 from manycl.run.data.admission import make_room
@@ -58,18 +58,18 @@ def up(queue: Queue, n: int = 64) -> Any:
     return x, prepared.graph
 
 
-def keep(session: Session, script: CommandGraph | None) -> Callable[[], Result | None]:
-    """What plays a script again, on the buffers that it was made for."""
-    assert script is not None
-    graph = script.problem.graph
+def keep(session: Session, command_graph: CommandGraph | None) -> Callable[[], Result | None]:
+    """What plays a command graph again, on the buffers that it was made for."""
+    assert command_graph is not None
+    graph = command_graph.problem.graph
     of = Signature((), (), tuple(graph.buffers))
-    kept = KeptCommands(script, of, session.devices.events.version, lasting=True)
+    kept = KeptCommands(command_graph, of, session.devices.events.version, lasting=True)
     return lambda: kept.play(session, learning=True)
 
 
 def every_other(first: int) -> Region:
     """64 runs of two bytes."""
-    return Region.of_boxes([Box(first, 2, 4, 64)])
+    return Region.of_rectangles([Rectangle(first, 2, 4, 64)])
 
 
 def test_parts_of_buffers_are_told_to_policies(queue: Queue) -> None:
@@ -81,14 +81,14 @@ def test_parts_of_buffers_are_told_to_policies(queue: Queue) -> None:
         ValidRegion(Region.span(100, 156), 1 << 2 | 1),
         ValidRegion(Region.span(156, 256), 0),
     )
-    session.directory.parts[key] = halves
-    told = session.problem(graph).parts
+    session.directory.valid_regions[key] = halves
+    told = session.problem(graph).valid_intervals
     assert told == {key: (Interval(0, 100, frozenset({1})), Interval(100, 156, frozenset({0, 2})))}
-    session.directory.parts[key] = ValidRegion(every_other(0), 1 << 1), ValidRegion(every_other(2), 1 << 2)
-    assert session.problem(graph).parts == {}, "rows of a pitch are no interval"
+    session.directory.valid_regions[key] = ValidRegion(every_other(0), 1 << 1), ValidRegion(every_other(2), 1 << 2)
+    assert session.problem(graph).valid_intervals == {}, "rows of a pitch are no interval"
     other = queue.array(np.zeros(8, np.int32))
-    session.directory.parts[other.buffer.key] = halves
-    assert session.problem(graph).parts == {}, "of the graph's buffers"
+    session.directory.valid_regions[other.buffer.key] = halves
+    assert session.problem(graph).valid_intervals == {}, "of the graph's buffers"
     session.directory.forget(key)
     session.directory.forget(other.buffer.key)
 
@@ -153,8 +153,8 @@ def test_what_is_lost_is_not_run_with(queue: Queue) -> None:
     session, key = queue.session, x.buffer.key
     plan = InOrder().plan(session.problem(graph))
     results = [session.run(graph, plan) for _ in range(3)]
-    script = results[-1].script
-    again = keep(session, script)
+    command_graph = results[-1].command_graph
+    again = keep(session, command_graph)
     assert again() is not None
     assert (x.get() == 4).all()
     session.directory.lose(key, "it is broken")
@@ -171,8 +171,8 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     session, key = queue.session, x.buffer.key
     plan = InOrder().plan(session.problem(graph))
     for _ in range(2):
-        script = session.run(graph, plan).script
-    again = keep(session, script)
+        command_graph = session.run(graph, plan).command_graph
+    again = keep(session, command_graph)
     examined: list[Any] = []
 
     def fails(*args: Any, **named: Any) -> None:
@@ -221,7 +221,7 @@ def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None
     x, graph = up(queue)
     session = queue.session
     plan = InOrder().plan(session.problem(graph))
-    again = keep(session, session.run(graph, plan).script)
+    again = keep(session, session.run(graph, plan).command_graph)
     everything = [d.name for d in session.machine.devices]
     x.get()
     session.buffers.evict(x.buffer.key, 1)
@@ -336,7 +336,7 @@ def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeyp
         session = made.session
         plan = InOrder().plan(session.problem(graph))
         session.run(graph, plan)
-        again = keep(session, session.run(graph, plan).script)
+        again = keep(session, session.run(graph, plan).command_graph)
         again()
         session.devices.learn()
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
@@ -381,12 +381,12 @@ def test_how_long_commands_take_is_known_where_their_scalars_do_not_decide(
         with made.prepare() as prepared:
             Program(text).f(made, (64,), (8,), x, np.int32(2))
         session, graph = made.session, prepared.graph
-        script = session.run(graph, InOrder().plan(session.problem(graph))).script
-        assert script is not None
+        command_graph = session.run(graph, InOrder().plan(session.problem(graph))).command_graph
+        assert command_graph is not None
         asked = []
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as played:
             version = session.devices.events.version
-            kept = KeptCommands(script, Signature((), (b"2",), (x.buffer.key,)), version, lasting=True)
+            kept = KeptCommands(command_graph, Signature((), (b"2",), (x.buffer.key,)), version, lasting=True)
             for scalars in (b"2", b"2", b"3", b"3"):
                 kept.of = kept.of._replace(scalars=(scalars,))
                 assert kept.play(session, learning=False) is not None
@@ -395,26 +395,28 @@ def test_how_long_commands_take_is_known_where_their_scalars_do_not_decide(
 
 
 def in_two_queues(queue: Queue) -> tuple[Any, CommandGraph]:
-    """Two arrays, and a script that adds one to each in a queue of its own, both timed; it has run three times."""
+    """Two arrays, and a command graph that adds one to each in its own queue, both timed; it has run three times."""
     arrays = [queue.array(np.zeros(64, np.int32)) for _ in range(2)]
     with queue.prepare() as prepared:
         for x in arrays:
             Program(UP).up(queue, (64,), (8,), x)
     plan = Plan((Assignment(0, 0, 0, 0.0, 0.0), Assignment(1, 0, 1, 0.0, 0.0)), "given", queue.devices, 0.0)
     results = [queue.session.run(prepared.graph, plan) for _ in range(3)]
-    script = results[-1].script
-    assert script is not None
-    assert script.queues[0] == 2
-    return arrays, script
+    command_graph = results[-1].command_graph
+    assert command_graph is not None
+    assert command_graph.queues[0] == 2
+    return arrays, command_graph
 
 
 def test_a_repetition_that_is_not_timed_has_as_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
     with Queue("cpu", profile="learning", queues={"cpu": 2}) as made:
-        session, (arrays, script) = made.session, in_two_queues(made)
+        session, (arrays, command_graph) = made.session, in_two_queues(made)
         of = Signature((), (), tuple([x.buffer.key for x in arrays]))
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
-            found = KeptCommands(script, of, session.devices.events.version, lasting=True).play(session, learning=False)
+            found = KeptCommands(command_graph, of, session.devices.events.version, lasting=True).play(
+                session, learning=False
+            )
         assert shortest.call_count == 1
         assert found is not None
         assert {lane for _, _, lane, _ in found.record.kernels} == {0, 1}
@@ -429,8 +431,8 @@ def test_a_repetition_whose_recording_fails_runs_by_its_steps(monkeypatch: pytes
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
     monkeypatch.setattr(kept_module, "recorded", fails)
     with Queue("cpu", queues={"cpu": 2}) as made:
-        session, (arrays, script) = made.session, in_two_queues(made)
-        again = keep(session, script)
+        session, (arrays, command_graph) = made.session, in_two_queues(made)
+        again = keep(session, command_graph)
         with pytest.warns(UnforeseenWarning, match="finding the shortest way to enqueue a run failed"):
             assert again() is not None
         assert again() is not None, "nobody asks again"

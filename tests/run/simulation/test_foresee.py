@@ -29,8 +29,8 @@ from manycl.run.simulation.foresee import StepEstimates, foresee, foreseeing, wi
 from manycl.run.simulation.simulate import plan_with, simulate
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, TransferEvent
 from tests.run.chaos.test_divided_chaos import PROGRAM, launch
-from tests.run.lowering.test_overlap import halves as halved
-from tests.run.lowering.test_overlap import problem as of_kernels
+from tests.run.lowering.test_pipelining import halves as halved
+from tests.run.lowering.test_pipelining import problem as of_kernels
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
 ROW = 4
@@ -165,11 +165,11 @@ def test_enqueuing_takes_the_host_s_time() -> None:
 def test_a_copy_of_a_directory_changes_apart() -> None:
     directory = Directory()
     directory.define(1)
-    directory.parts[2] = (ValidRegion(Region.span(0, 4), 1), ValidRegion(Region.span(4, 8), 2))
+    directory.valid_regions[2] = (ValidRegion(Region.span(0, 4), 1), ValidRegion(Region.span(4, 8), 2))
     copy = directory.copy()
     copy.define(2)
     copy.copied(1, 3)
-    assert (directory.valid, set(directory.parts)) == ({1: 1}, {2})
+    assert (directory.valid, set(directory.valid_regions)) == ({1: 1}, {2})
 
 
 def test_foreseeing_says_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

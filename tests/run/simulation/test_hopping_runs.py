@@ -17,7 +17,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.verification.verify import verify
 from manycl.run.simulation.foresee import foresee
 from manycl.trace import KernelEvent
@@ -51,7 +51,7 @@ def simulated(k: float, wait: float, in_turn: bool, in_packets: bool = False) ->
     times = HoppingTimes(SECONDS, wait, k)
     machine = slow_and_fast()
     keys = [graph.nodes[n].writes[0] for n in range(2)]
-    splits = {n: Split(0, GROUPS, slices={keys[n]: Slice(BYTES)}) for n in range(2)}
+    splits = {n: Split(0, GROUPS, regions={keys[n]: LinearRegion(BYTES)}) for n in range(2)}
     plan = Plan(
         (
             Assignment(0, FAST, 0, 0.0, wait, 0, 0, GROUPS) if in_packets else Assignment(0, FAST, 0, 0.0, 0.0),
@@ -155,7 +155,7 @@ def test_kernels_of_mig_heft_migrate_when_a_run_goes_otherwise(k: float, wait: f
     graph, machine = hopping_graph(), slow_and_fast()
     keys = [graph.nodes[n].writes[0] for n in range(2)]
     foreseen, truth = HoppingTimes(SECONDS, 2 * SECONDS, k), HoppingTimes(SECONDS, wait * SECONDS, k)
-    splits = {1: Split(0, GROUPS, slices={keys[1]: Slice(BYTES)})}
+    splits = {1: Split(0, GROUPS, regions={keys[1]: LinearRegion(BYTES)})}
     graph = replace(graph, nodes=(replace(graph.nodes[0], device="fast"), graph.nodes[1]))
     ends = {}
     for live in ("no", "yes"):

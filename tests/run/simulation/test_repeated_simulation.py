@@ -82,6 +82,6 @@ def test_data_stay_where_a_repetition_leaves_them() -> None:
     for later in (second, third):
         assert later.problem.valid[b] == {1}
         assert {HOST} <= later.problem.valid[a]
-        places = [(p.memories, p.low, p.high) for p in later.problem.parts[a]]
+        places = [(p.memories, p.low, p.high) for p in later.problem.valid_intervals[a]]
         assert places == [({HOST, 1}, 0, 4 * GROUP * (GROUPS // 3)), ({HOST, 2}, 4 * GROUP * (GROUPS // 3), NBYTES)]
     assert sum(t.nbytes for t in first.trace.transfers()) > sum(t.nbytes for t in third.trace.transfers())

@@ -217,7 +217,7 @@ def test_a_plan_is_kept_with_the_shares_as_they_have_become(run: MovingChain) ->
             k: g for k, g in ran.items() if k[0] == node
         }
     again = run.queue.session.run(run.graph, kept)
-    assert again.script is not None, "it is played without deciding anything"
+    assert again.command_graph is not None, "it is played without deciding anything"
 
 
 class TimedOtherwise:

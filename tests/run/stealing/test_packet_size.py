@@ -11,7 +11,7 @@ from manycl.plan.plan import Plan
 from manycl.run.stealing.packet_size import BETTER, PART, SETTLED, PacketSize, settled_packets
 from manycl.run.stealing.work_stealing import WorkStealing
 from manycl.run.stealing.worker import Terms
-from tests.run.stealing.test_stealing import chunked
+from tests.run.stealing.test_work_stealing import chunked
 
 DEVICE = DeviceIndex(0)
 SHORT = 0.75e-3

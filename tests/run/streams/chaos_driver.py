@@ -28,7 +28,7 @@ import numpy as np
 from manycl.drivers.choice import OpenDevice, arranged
 from manycl.drivers.driver import Bytes, DeviceLost, Driver, DriverError, End
 from manycl.machine import HOST, Device, Machine
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.run.session import session as session_module
 from tests.drivers.host_functions import NAME, Function, HostDriver, HostEvent, HostHandle
 
@@ -156,7 +156,7 @@ class ChaosDriver(HostDriver):
         self._touched = [value for value in kernel.arguments.values() if isinstance(value, np.ndarray)]
         return super().launch(queue, kernel, *how)
 
-    def copy(self, queue: Any, target: End, source: End, rows: Sequence[Box], after: Sequence[Any]) -> Any:
+    def copy(self, queue: Any, target: End, source: End, rows: Sequence[Rectangle], after: Sequence[Any]) -> Any:
         self._touched = [target.memory]
         return super().copy(queue, target, source, rows, after)
 

@@ -22,7 +22,7 @@ from manycl.run.session.session import Session
 from manycl.run.simulation.foresee import StepEstimates
 from manycl.run.simulation.simulator import SimBackend
 from manycl.run.streams.eager_result import EagerResult
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 from tests.run.streams.chaos_driver import Chaos
 
 LENGTHS = (4, 16, 64)
@@ -47,17 +47,17 @@ class Seen:
     planned: int = 0
 
 
-def simulate(script: CommandGraph, found: Mapping[BufferKey, int | tuple[ValidRegion, ...]]) -> None:
+def simulate(command_graph: CommandGraph, found: Mapping[BufferKey, int | tuple[ValidRegion, ...]]) -> None:
     """Play the commands that a batch was given on a simulated machine, where buffers are as the batch has found
     them."""
-    directory, lowered = Directory(), script.lowered
+    directory, lowered = Directory(), command_graph.lowered
     for key, was in found.items():
         if isinstance(was, tuple):
-            directory.parts[key] = was
+            directory.valid_regions[key] = was
         else:
             directory.valid[key] = was
-    backend = SimBackend(script.problem.machine, StepEstimates(script.problem, lowered))
-    result = again(script, backend, directory)
+    backend = SimBackend(command_graph.problem.machine, StepEstimates(command_graph.problem, lowered))
+    result = again(command_graph, backend, directory)
     assert result is not None, "buffers are not where the commands were given them"
     assert len(list(result.trace.kernels())) == len(lowered.graph.nodes), "not all commands ran"
 
@@ -280,6 +280,6 @@ class State:
             if run.error is None and run.given and not run.went_on:
                 playback = run.result.playback
                 assert playback is not None
-                verify_script(playback.script)
-                simulate(playback.script, run.found)
+                verify_commands(playback.command_graph)
+                simulate(playback.command_graph, run.found)
                 self.seen.batches += 1

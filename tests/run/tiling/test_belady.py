@@ -33,8 +33,10 @@ def uploads(order: list[int], room: int, written: frozenset[int] = frozenset(), 
         directory.define(key)
     lowered = Lowered(graph, plan, room=Room({0: room}, {}, (), dict.fromkeys(keys, 1)))
     problem = Problem(graph, where, Unit(), (1,))
-    script = compiled(Subject(problem, lowered, directory.valid, lambda node, key: proved and node in written), plan)
-    return sum(is_upload(c) for c in script.commands)
+    command_graph = compiled(
+        Subject(problem, lowered, directory.valid, lambda node, key: proved and node in written), plan
+    )
+    return sum(is_upload(c) for c in command_graph.commands)
 
 
 def fewest(order: list[int], room: int) -> int:

@@ -57,7 +57,7 @@ def queue() -> Iterator[mc.Queue]:
 def limit(queue: mc.Queue, nbytes: int) -> None:
     """From now on, every device has so many bytes, none of which is taken."""
     session = queue.session
-    for key in list(session.directory.valid) + list(session.directory.parts):
+    for key in list(session.directory.valid) + list(session.directory.valid_regions):
         for device in session.machine.devices:
             session.buffers.evict(key, device.memory)
     for index in range(len(session.machine.devices)):

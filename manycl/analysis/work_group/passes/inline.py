@@ -117,8 +117,8 @@ def with_loops(unit: Unit) -> set[int]:
 
 
 def _is_simple(unit: Unit, function: Function) -> bool:
-    """Whether a function's parameters and variables are plain values or pointers to what is no work-item's own, and
-    nothing in it is a label or a switch: then its text means the same where it is called, and costs no more."""
+    """Return whether a function's parameters and variables are plain values or pointers to what is no work-item's own,
+    and nothing in it is a label or a switch: then its text means the same where it is called, and costs no more."""
     if function.is_kernel or any(b"[" in unit.text[p.start : p.end] for p in function.parameters):
         return False
     if any(node.kind in ("LABEL_STMT", "GOTO_STMT", "SWITCH_STMT", "BLOCK_EXPR") for node in function.nodes):

@@ -1,4 +1,4 @@
-"""How far apart the elements are that neighbouring work-items read and write."""
+"""Strides: how far apart the elements are that neighbouring work-items read and write."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _moves(node: Node, ref: int) -> tuple[Node | None, bool] | None:
 
 
 def _keeps(variables: dict[int, Variable], node: Node) -> bool:
-    """Whether what a step names has one value."""
+    """Return whether what a step names has one value."""
     variable = variables.get(node.ref)
     return node.kind != "DECL_REF_EXPR" or variable is None or variable.is_constant
 
@@ -112,7 +112,7 @@ _LANES = 16
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """Of the subscripts of one kernel, in elements, between neighbours in a dimension."""
+    """The strides of the subscripts of one kernel, in elements, between neighbours in a dimension."""
 
     variables: dict[int, Variable]
     uniformity: Uniformity
@@ -120,7 +120,8 @@ class Strides:
     dimension: int = 0
 
     def found(self, loop: Node) -> set[int | None]:
-        """Of the subscripts of pointers that change from turn to turn; None of those that nothing is known of."""
+        """Return the strides of the subscripts of pointers that change from turn to turn; None of those that nothing is
+        known of."""
         changing = {node.ref for node in loop.walk() if node.kind == "VAR_DECL"}
         changing |= {stripped(target).ref for node in loop.walk() if (target := assigned(node)) is not None}
         return {
@@ -132,8 +133,8 @@ class Strides:
         }
 
     def cost(self, kernel: Function) -> float:
-        """What it costs to read and write vectors of neighbours, relatively: each lane may need a cache line of its
-        own. Infinite where nothing is known of a subscript."""
+        """Return what it costs to read and write vectors of neighbours, relatively: each lane may need a cache line of
+        its own. Infinite where nothing is known of a subscript."""
         return sum(self._cost(node, 1.0) for node in kernel.body.children)
 
     def _cost(self, node: Node, times: float) -> float:
@@ -221,7 +222,7 @@ def _leaf(node: Node, copies: dict[int, str]) -> Iterator[Edit]:
 
 
 def is_wide(node: Node) -> bool:
-    """Whether a variable with this initial value is worth a 64-bit copy."""
+    """Return whether a variable with this initial value is worth a 64-bit copy."""
     inner = stripped(node)
     return inner.type.name == "int" and inner.kind == "BINARY_OPERATOR" and inner.op in _ARITHMETIC
 

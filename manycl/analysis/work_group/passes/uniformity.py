@@ -1,4 +1,5 @@
-"""Which values are the same for all work-items of a group, and which loops and branches all of them take alike."""
+"""Uniformity: which values are the same for all work-items of a group, and which loops and branches all of them take
+alike."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class Uniformity:
             self._visit(self.kernel.body, 0, [])
 
     def is_divergent(self, node: Node) -> bool:
-        """Whether work-items may disagree about a loop or a branch."""
+        """Return whether work-items may disagree about a loop or a branch."""
         return id(node) in self._divergent
 
     def _visit(self, node: Node, depth: int, loops: list[Node]) -> None:
@@ -118,7 +119,7 @@ class Uniformity:
             self.varying.add(variable.ref)
 
     def same(self, node: Node) -> bool:
-        """Whether an expression has one value, and no effects, for all work-items that reach it together."""
+        """Return whether an expression has one value, and no effects, for all work-items that reach it together."""
         kind = node.kind
         if kind == "DECL_REF_EXPR":
             if node.value is not None or node.ref in self.unit.variables:
@@ -135,7 +136,8 @@ class Uniformity:
         return kind in _PURE and all(self.same(child) for child in node.children)
 
     def _same_memory(self, base: Node) -> bool:
-        """Whether nothing writes the memory that is read: constant, or a private array that keeps its contents."""
+        """Return whether nothing writes the memory that is read: constant, or a private array that keeps its
+        contents."""
         base = stripped(base)
         target = base.type.target
         if target is not None and target.address_space == "constant":

@@ -21,8 +21,8 @@ _COMPOUND = {f"{op}=": op for op in ("+", "-", "*", "/", "%", "&", "|", "^", "<<
 
 
 class Vectors:
-    """Of one kernel. ``words`` gives the text of a node with the edits that are known so far; ``is_safe``: whether the
-    turns of a region's loop are independent, so that it becomes vectors of work-items."""
+    """The loops of one kernel that become vectors. ``words`` gives the text of a node with the edits that are known so
+    far; ``is_safe``: whether the turns of a region's loop are independent, so that it becomes vectors of work-items."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Vectors:
         return [v.ref for v in self.contexts.variables.values() if v.ref not in apart and self._may_split(v)]
 
     def _has_loops(self, region: ParallelRegion) -> bool:
-        """Whether a region becomes no vectors of work-items."""
+        """Return whether a region becomes no vectors of work-items."""
         nodes = [statement.node for statement in region.statements]
         return not self.is_safe(nodes) or any(each.kind in LOOPS for node in nodes for each in node.walk())
 
@@ -66,14 +66,14 @@ class Vectors:
         return all(self._is_written(node) for node in variable.writes)
 
     def _is_taken(self, use: Node) -> bool:
-        """Whether one component is chosen by a number, or the address is taken."""
+        """Return whether one component is chosen by a number, or the address is taken."""
         parent = self.parents[id(use)]
         while parent.kind in ("PAREN_EXPR", "UNEXPOSED_EXPR"):
             parent = self.parents[id(parent)]
         return parent.kind == "ARRAY_SUBSCRIPT_EXPR" and parent.children[0].type.kind == "vector"
 
     def _is_written(self, node: Node) -> bool:
-        """Whether a write can be said component by component."""
+        """Return whether a write can be said component by component."""
         target = assigned(node)
         assert target is not None
         lanes = self.components.swizzled(target)
@@ -89,7 +89,7 @@ class Vectors:
         return self._is_statement(node)
 
     def _is_statement(self, node: Node) -> bool:
-        """Whether an expression's value is not used."""
+        """Return whether an expression's value is not used."""
         parent = self.parents[id(node)]
         if parent.kind == "COMPOUND_STMT" or (parent.kind == "IF_STMT" and parent.children[0] is not node):
             return True
@@ -237,7 +237,7 @@ class Components:
         return f"(({type_.name})({', '.join(self.name(ref, lane) for lane in range(type_.lanes))}))"
 
     def splits(self, node: Node) -> bool:
-        """Whether a vector's components are known by their type."""
+        """Return whether a vector's components are known by their type."""
         return node.type.kind == "vector" and (node.type.base in BASES or node.type.base in NARROW)
 
     def lane(self, node: Node, lane: int) -> str:
@@ -270,7 +270,7 @@ class Components:
         return f"({self.address(node)})[{lane}]"
 
     def address(self, node: Node) -> str:
-        """Where the components of a vector in memory lie. Raises NotByComponentError for what lies in none."""
+        """Return where the components of a vector in memory lie. Raises NotByComponentError for what lies in none."""
         if node.kind == "ARRAY_SUBSCRIPT_EXPR" or (node.kind == "UNARY_OPERATOR" and node.op == "*"):
             pointer = same_text(node.children[0])
             if pointer.type.kind == "array":
@@ -303,7 +303,7 @@ class Components:
         return f"(({node.type.base})({self.words(child)}))"
 
     def swizzled(self, node: Node) -> tuple[int, ...] | None:
-        """Which components of its child a node names, if it does."""
+        """Return which components of its child a node names, if it does."""
         if node.kind != "UNEXPOSED_EXPR" or len(node.children) != 1:
             return None
         (child,) = node.children
@@ -386,7 +386,7 @@ class Components:
 
 
 def is_pure(unit: Unit, node: Node) -> bool:
-    """Whether an expression may be computed once for each component."""
+    """Return whether an expression may be computed once for each component."""
     for each in node.walk():
         if assigned(each) is not None or each.kind in ("STMT_EXPR", "BLOCK_EXPR"):
             return False

@@ -3,6 +3,8 @@
 The library is compiled once on a machine, when a program has launched kernels several times, and loaded when the first
 queue opens. Where that cannot be done (no C compiler, another interpreter than CPython, one without its lock)
 all works as without it, but each launch costs what the first one does.
+
+May import, of api: its modules, arrays.
 """
 
 from __future__ import annotations

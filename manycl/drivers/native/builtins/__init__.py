@@ -7,6 +7,8 @@ overloads for vectors are made of it here.
 What depends on work-items and work-groups (ids, barriers, group functions), images, pipes and printf is not here.
 
 This module is imported with the first kernel, :mod:`manycl.drivers.native.builtins.prelude` when one is compiled.
+
+May import, of drivers: nothing.
 """
 
 from __future__ import annotations

@@ -77,5 +77,5 @@ def _all() -> dict[str, str]:
 
 
 def source(name: str) -> str | None:
-    """What defines a type or a constant, in terms of others perhaps."""
+    """Return what defines a type or a constant, in terms of others perhaps."""
     return _all().get(name)

@@ -98,7 +98,7 @@ def _rows() -> dict[str, list[Row]]:
 
 
 def source(name: str, widths: Sequence[int]) -> str | None:
-    """All overloads of a function, for scalars and for vectors of these widths."""
+    """Return all overloads of a function, for scalars and for vectors of these widths."""
     rows = _rows().get(name)
     if rows is None:
         return None

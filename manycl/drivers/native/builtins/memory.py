@@ -20,7 +20,7 @@ _COUNTED = ("int", "uint", "long", "ulong")
 
 
 def source(name: str, widths: Sequence[int]) -> str | None:
-    """All overloads of a function."""
+    """Return all overloads of a function."""
     del widths
     if name in _TEXTS:
         return _TEXTS[name]
@@ -122,7 +122,8 @@ _OPERATIONS = {
 
 
 def _generic_atomics() -> dict[str, str]:
-    """Those of OpenCL C 2.0 and later, for all atomic types: macros, with an order and a scope where none is said."""
+    """Return the functions of OpenCL C 2.0 and later, for all atomic types: macros, with an order and a scope where
+    none is said."""
     call, scope = "__opencl_atomic_", "__OPENCL_MEMORY_SCOPE_DEVICE"
     of_one = ("store", "exchange", *(f"fetch_{n}" for n in ("add", "sub", "or", "xor", "and", "min", "max")))
     bodies = {name: ("p, x", f"{call}{name}(p, x, {{order}}, {{scope}})") for name in of_one} | {

@@ -82,7 +82,7 @@ def _words(text: str) -> tuple[set[str], set[str]]:
 
 
 def _as_bits(text: str) -> str:
-    """With constants of type double written as their bits."""
+    """Return a text with constants of type double written as their bits."""
 
     def bits(match: re.Match[str]) -> str:
         word = match[0]

@@ -33,7 +33,7 @@ class _Function(NamedTuple):
 
 
 def source(name: str, widths: Sequence[int]) -> str | None:
-    """All overloads of a function, for scalars and for vectors of these widths."""
+    """Return all overloads of a function, for scalars and for vectors of these widths."""
     if name in _CHOOSING:
         return "\n".join(_CHOOSING[name](name, widths))
     return "\n".join(_FUNCTIONS[name].overloads(name, widths)) if name in _FUNCTIONS else None
@@ -44,7 +44,7 @@ def _lane(name: str, width: int, lane: str) -> str:
 
 
 def _joined(width: int, one: str, by: str) -> str:
-    """What ``one`` says of each element of ``x`` and ``y``, marked by ``@``."""
+    """Return what ``one`` says of each element of ``x`` and ``y``, marked by ``@``."""
     return by.join(one.replace("x@", _lane("x", width, i)).replace("y@", _lane("y", width, i)) for i in LANES[:width])
 
 
@@ -110,7 +110,7 @@ def _select(name: str, widths: Sequence[int]) -> list[str]:
 
 
 def _shuffle(name: str, widths: Sequence[int]) -> list[str]:
-    """Of all widths whatever the program's are: masks may be made by functions."""
+    """Return the functions of all widths, whatever the program's are: masks may be made by functions."""
     even = [w for w in widths if w != 3]
     parts = []
     for s in SCALARS.values():

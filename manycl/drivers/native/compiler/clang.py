@@ -75,7 +75,7 @@ class Clang:
 
 
 def is_there() -> bool:
-    """Whether there is a file that may be a clang; nothing is started."""
+    """Return whether there is a file that may be a clang; nothing is started."""
     given = flags.clang()
     return shutil.which(given) is not None if given else limited.wheel() is not None
 
@@ -284,7 +284,7 @@ _CHANGING = ("processor", "cpu mhz", "bogomips", "apicid", "core id", "initial a
 
 @functools.cache
 def _processor() -> str:
-    """What the system says of the first processor, without what differs from one to the next."""
+    """Return what the system says of the first processor, without what differs from one to the next."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             first = file.read(1 << 14).partition("\n\n")[0]

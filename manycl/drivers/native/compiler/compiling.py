@@ -55,7 +55,8 @@ def compile_kernels(text: str, options: Sequence[str] = (), *, defined: frozense
 
 
 def _head(options: BuildOptions, major: int) -> str:
-    """What stands before a program: what its options say. Pragmas, so that built-in functions are not concerned."""
+    """Return what stands before a program: what its options say. Pragmas, so that built-in functions are not
+    concerned."""
     lines = ["#define sampler_t unsigned"]  # nothing here reads images
     if options.flags & CONTRACTS:
         lines.append("#pragma clang fp contract(fast)")

@@ -1,5 +1,5 @@
-"""What objects may use of the C library: the functions that clang or our built-in functions call. Objects are linked
-against a library that has only the names, and the C library's own name: so neither its headers nor its files for
+"""The part of the C library that objects may use: the functions that clang or our built-in functions call. Objects are
+linked against a library that has only the names, and the C library's own name: so neither its headers nor its files for
 linking are needed, what is missing is found when a kernel is compiled, and loaders find the real one."""
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ def is_glibc() -> bool:
 
 
 def name() -> str:
-    """What loaders know the mathematical library by. musl's has everything in one, by any such name."""
+    """Return what loaders know the mathematical library by. musl's has everything in one, by any such name."""
     return "libm.so.6" if is_glibc() else "libm.so"

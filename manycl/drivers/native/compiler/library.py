@@ -30,7 +30,7 @@ _ADDRESS = ctypes.c_void_p  # also for sizes and counts: ctypes converts these t
 
 
 class Compiler(NamedTuple):
-    """What compiles C, and what links it (nothing: the compiler does). ``flags`` are for both steps."""
+    """A compiler of C, and what links its objects (nothing: the compiler does). ``flags`` are for both steps."""
 
     command: tuple[str, ...]
     linker: tuple[str, ...] = ()
@@ -104,8 +104,8 @@ def _compiled(source: Path, kept_in: DiskCache, compiles: bool) -> bytes:
 
 
 def load(source: Path, kept_in: DiskCache, loaded: Callable[[str], Loaded], compiles: bool = True) -> Loaded:
-    """What ``loaded`` makes of the path of a file of C as a shared library, which is compiled once, and kept. Raises
-    DriverError; without ``compiles`` also where it has not been compiled yet."""
+    """Return what ``loaded`` makes of the path of a file of C as a shared library, which is compiled once, and kept.
+    Raises DriverError; without ``compiles`` also where it has not been compiled yet."""
     try:
         return load_object(_compiled(source, kept_in, compiles), loaded)
     except OSError as error:
@@ -113,8 +113,8 @@ def load(source: Path, kept_in: DiskCache, loaded: Callable[[str], Loaded], comp
 
 
 def load_object(content: bytes, loaded: Callable[[str], Loaded]) -> Loaded:
-    """What ``loaded`` makes of the path of a shared object, which lies in memory: what is kept on disk is compared with
-    its digest, and may go. Raises OSError."""
+    """Return what ``loaded`` makes of the path of a shared object, which lies in memory: what is kept on disk is
+    compared with its digest, and may go. Raises OSError."""
     handle = os.memfd_create("manycl-native")
     try:
         with open(handle, "wb", closefd=False) as file:

@@ -195,19 +195,19 @@ static struct command *own(struct queue *queue, manycl_entry entry, u64 nbytes, 
     return command;
 }
 
-/* Rows from one place to another; the bytes of different boxes differ. Without boxes it is complete in its turn. `boxes`:
+/* Rows from one place to another; the bytes of different rectangles differ. Without any it is complete in its turn. `rects`:
    five numbers each. */
-EXPORTED u64 manycl_copy(struct queue *queue, const u64 (*boxes)[5], u64 nboxes, const struct wait *waits, u64 count) {
+EXPORTED u64 manycl_copy(struct queue *queue, const u64 (*rects)[5], u64 nrects, const struct wait *waits, u64 count) {
     struct edge *edges;
     struct command *command =
-        own(queue, copy_entry, sizeof(struct copy) + nboxes * sizeof(struct box), count, &edges);
+        own(queue, copy_entry, sizeof(struct copy) + nrects * sizeof(struct rect), count, &edges);
     if (!command) return 0;
     struct copy *copy = (struct copy *)command->args;
-    copy->boxes = nboxes;
-    for (u64 i = 0; i < nboxes; i++) {
-        const u64 *box = boxes[i];
-        copy->box[i] = (struct box){box[0], box[1], box[2], box[3], box[4], command->groups};
-        command->groups += pieces(&copy->box[i]);
+    copy->rects = nrects;
+    for (u64 i = 0; i < nrects; i++) {
+        const u64 *rect = rects[i];
+        copy->rect[i] = (struct rect){rect[0], rect[1], rect[2], rect[3], rect[4], command->groups};
+        command->groups += pieces(&copy->rect[i]);
     }
     return enqueue(command, waits, count, edges);
 }
@@ -244,10 +244,10 @@ EXPORTED u64 manycl_play(const struct step *steps, u64 first, u64 end, const cha
             patch(content, step, table);
             numbers[first] = enqueue(command, waits, step->nafter, edges);
         } else if (step->kind == COPY) {
-            u64 box[5];
-            memcpy(box, step->content, sizeof box);
-            patch((char *)box, step, table);
-            numbers[first] = manycl_copy(step->queue, (const u64(*)[5])box, 1, waits, step->nafter);
+            u64 rect[5];
+            memcpy(rect, step->content, sizeof rect);
+            patch((char *)rect, step, table);
+            numbers[first] = manycl_copy(step->queue, (const u64(*)[5])rect, 1, waits, step->nafter);
         } else {
             struct filled filled;
             memcpy(&filled, step->content, sizeof filled);

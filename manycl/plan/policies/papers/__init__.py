@@ -1,1 +1,3 @@
-"""Policies of the five papers that divide, group or migrate kernels."""
+"""Policies of the five papers that divide, group or migrate kernels.
+
+May import, of plan: its modules, policies, search, timeline."""

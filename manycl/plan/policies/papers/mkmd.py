@@ -45,7 +45,7 @@ def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
     timeline = Timeline(problem, table.rows)
     for turn, rivals in turns(problem, table, first):
         reschedule(timeline, table, turn, rivals)
-        timeline.segments.settle()
+        timeline.intervals.settle()
     return timeline
 
 

@@ -113,7 +113,7 @@ def coarse(
     for node in order:
         if node not in fixed:
             put(timeline, table, node)
-            timeline.segments.settle()
+            timeline.intervals.settle()
     return timeline
 
 

@@ -43,7 +43,7 @@ class Repara:
         wanted = objective(problem, given)
         table = look_up(problem)
         timeline = Timeline(problem, table.rows)
-        costs = PartitionCosts(problem, timeline.segments)
+        costs = PartitionCosts(problem, timeline.intervals)
         used = _enter(costs, given[_RATES])
         beside = (Mkmd(), Balance()) if given[_BESIDE] == "yes" else ()
         plain = replace(problem, options={})

@@ -19,7 +19,8 @@ from manycl.plan.problem import Problem
 from manycl.plan.search.partition import last_slot, place_ranges
 from manycl.plan.timeline.timeline import Timeline
 
-TENTHS = 10  # parts of a kernel's work-groups that ``partition`` counts
+TENTHS = 10
+"""Parts of a kernel's work-groups that ``partition`` of PySchedCL's files counts, as docs/specification.md says."""
 
 
 def asked_for(problem: Problem) -> bool:

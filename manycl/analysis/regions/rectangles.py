@@ -1,5 +1,5 @@
 """Regions of the usual accesses without isl: linear subscripts, each variable between bounds of its own. Then what a
-range of work-groups touches is a box: runs of bytes, repeated at some pitch. Everything else is left to
+range of work-groups touches is a rectangle: runs of bytes, repeated at some pitch. Everything else is left to
 :mod:`manycl.analysis.regions.regions`."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.summary import MemoryAccess
 from manycl.analysis.symbolic.expr import INFINITE, Expr
 from manycl.group_range import GroupRange
-from manycl.region import Box
+from manycl.region import Rectangle
 from manycl.utilities.kept import Kept
 
 _Factors = tuple[dict[str, int], int]
@@ -89,9 +89,9 @@ def _fixes(fixed: Iterable[_Factors], ends: dict[str, tuple[int, int]]) -> bool:
     return True
 
 
-def boxes_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Box, ...] | None:
-    """The bytes of an access, as one box or none; None where that cannot be told. They are exact if the access is.
-    ``ids``: the bounds of the launch's own variables."""
+def rectangles_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Rectangle, ...] | None:
+    """Return the bytes of an access, as one rectangle or none; None where that cannot be told. They are exact if the
+    access is. ``ids``: the bounds of the launch's own variables."""
     offset, guards, fixed = access.offset, access.guards, access.fixed
     ends = {**ids, **access.bounds}
     for group, local, size in access.joined:
@@ -126,35 +126,35 @@ def boxes_of(access: Linear, ids: Mapping[str, tuple[int, int]]) -> tuple[Box, .
         start += factor * (low_end if factor > 0 else high_end)
         if high_end > low_end:
             dims.append((abs(factor), high_end - low_end + 1))
-    box = _folded(start, access.size, sorted(dims))
-    if box is None or not clips:
-        return None if box is None else (box,)
-    if not dims or min(stride for stride, _ in dims) != access.size or box.slices > 1:
+    rect = _folded(start, access.size, sorted(dims))
+    if rect is None or not clips:
+        return None if rect is None else (rect,)
+    if not dims or min(stride for stride, _ in dims) != access.size or rect.slices > 1:
         return None
-    return _clipped(box, max(low for low, _ in clips), min(high for _, high in clips))
+    return _clipped(rect, max(low for low, _ in clips), min(high for _, high in clips))
 
 
 class Pattern:
-    """What ranges have in common whose bytes are the same, moved. ``boxes``: were the first group theirs; None: they
+    """The bytes of ranges that touch the same ones, moved. ``rectangles``: were the first group theirs; None: they
     cannot be told; ``end``: of the last."""
 
-    __slots__ = ("boxes", "end")
+    __slots__ = ("end", "rectangles")
 
-    def __init__(self, boxes: tuple[Box, ...] | None) -> None:
-        self.boxes = boxes
-        self.end = max([box.end for box in boxes or ()], default=0)
+    def __init__(self, rectangles: tuple[Rectangle, ...] | None) -> None:
+        self.rectangles = rectangles
+        self.end = max([rect.end for rect in rectangles or ()], default=0)
 
 
-class RangeBoxes:
-    """What :func:`boxes_of` finds of some accesses, range by range: along a dimension whose ids stand alone in their
-    conditions, ranges that these leave the same ids touch the same bytes, moved. They are looked at once."""
+class RangeRectangles:
+    """The rectangles of some accesses (:func:`rectangles_of`), range by range: along a dimension whose ids stand alone
+    in their conditions, ranges that these leave the same ids touch the same bytes, moved. They are looked at once."""
 
     def __init__(self, accesses: Sequence[Linear], launch: KnownLaunch) -> None:
         self._launch = launch
         self._along = [self._looked(accesses, d) for d in range(3)]
 
     def _looked(self, accesses: Sequence[Linear], dimension: int) -> tuple[list[_Moving], list[Linear]]:
-        """Those accesses that move alike, by how far, and those that have to be looked at range by range."""
+        """Return the accesses that move alike, by how far, and those that have to be looked at range by range."""
         moving: dict[int, list[_Free]] = {}
         alone: list[Linear] = []
         for access in accesses:
@@ -164,14 +164,14 @@ class RangeBoxes:
                 moving.setdefault(free.size * access.offset[0].get(free.name, 0), []).append(free)
         return [_Moving(self._launch.ids, by, free) for by, free in moving.items()], alone
 
-    def of(self, groups: GroupRange) -> tuple[Box, ...] | None:
-        """The boxes of some groups, by their offsets; None where they cannot be told."""
+    def of(self, groups: GroupRange) -> tuple[Rectangle, ...] | None:
+        """The rectangles of some groups, by their offsets; None where they cannot be told."""
         moving, alone = self._along[groups.dimension]
         ids = self._launch.ids_of(groups) if alone else {}
-        parts = [m.of(groups) for m in moving] + [boxes_of(access, ids) for access in alone]
+        parts = [m.of(groups) for m in moving] + [rectangles_of(access, ids) for access in alone]
         if None in parts:
             return None
-        return parts[0] if len(moving) == len(parts) == 1 else merged([box for part in parts for box in part or ()])
+        return parts[0] if len(moving) == len(parts) == 1 else merged([rect for part in parts for rect in part or ()])
 
     def place(self, groups: GroupRange, nbytes: int) -> tuple[Pattern, int] | None:
         """The shape of some groups, and by how many bytes theirs are moved; None where nobody has asked for groups like
@@ -179,9 +179,9 @@ class RangeBoxes:
         """
         moving, alone = self._along[groups.dimension]
         place = moving[0].place(groups) if len(moving) == 1 and not alone else None
-        if place is None or not (boxes := place[0].boxes):
+        if place is None or not (rectangles := place[0].rectangles):
             return None
-        return place if boxes[0].offset + place[1] >= 0 and place[0].end + place[1] <= nbytes else None
+        return place if rectangles[0].offset + place[1] >= 0 and place[0].end + place[1] <= nbytes else None
 
 
 class _Free(NamedTuple):
@@ -220,32 +220,32 @@ class _Moving:
         self._accesses = accesses
         self._alike: Kept[tuple[tuple[int, int], ...], Pattern] = Kept(_ALIKE)
 
-    def of(self, groups: GroupRange) -> tuple[Box, ...] | None:
+    def of(self, groups: GroupRange) -> tuple[Rectangle, ...] | None:
         left = self._left(groups)
-        known = self._alike.get(left) or self._alike.keep(left, Pattern(self._boxes(left)))
+        known = self._alike.get(left) or self._alike.keep(left, Pattern(self._rectangles(left)))
         by = self._by * groups.first
-        return known.boxes and tuple([Box(box[0] + by, *box[1:]) for box in known.boxes])
+        return known.rectangles and tuple([Rectangle(rect[0] + by, *rect[1:]) for rect in known.rectangles])
 
     def place(self, groups: GroupRange) -> tuple[Pattern, int] | None:
-        """As :meth:`RangeBoxes.place`, wherever it is."""
+        """Return :meth:`RangeRectangles.place`, wherever it is."""
         known = self._alike.get(self._left(groups))
         return None if known is None else (known, self._by * groups.first)
 
     def _left(self, groups: GroupRange) -> tuple[tuple[int, int], ...]:
-        """Which of the range's own ids are left of each access."""
+        """Return which of the range's own ids are left of each access."""
         _, first, count = groups
         return tuple(
             [(max(0, low - first * n), min(count * n - 1, high - first * n)) for _, _, n, low, high in self._accesses]
         )
 
-    def _boxes(self, left: Sequence[tuple[int, int]]) -> tuple[Box, ...] | None:
-        """The boxes, were the range the first one."""
-        found: list[Box] = []
+    def _rectangles(self, left: Sequence[tuple[int, int]]) -> tuple[Rectangle, ...] | None:
+        """The rectangles, were the range the first one."""
+        found: list[Rectangle] = []
         for access, ends in zip(self._accesses, left, strict=True):
-            boxes = boxes_of(access.rest, {**self._ids, access.name: ends}) if ends[0] <= ends[1] else ()
-            if boxes is None:
+            rectangles = rectangles_of(access.rest, {**self._ids, access.name: ends}) if ends[0] <= ends[1] else ()
+            if rectangles is None:
                 return None
-            found += boxes
+            found += rectangles
         return merged(found)
 
 
@@ -262,24 +262,24 @@ def _clip(offset: _Factors, factors: dict[str, int], constant: int, size: int) -
     return (-INFINITE, bound) if by < 0 else (bound + size, INFINITE)
 
 
-def _clipped(box: Box, low: int, high: int) -> tuple[Box, ...]:
-    """The rows of a box between two bytes: whole ones, and what is left of those that are cut."""
-    if box.rows == 1:
-        start, end = max(box.offset, low), min(box.offset + box.width, high)
-        return (Box(start, end - start),) if end > start else ()
-    pitch = box.pitch
-    first = max(0, -((box.offset - low) // pitch)) if low > box.offset else 0
-    last = box.rows - 1 if high >= box.end else (high - box.width - box.offset) // pitch
+def _clipped(rect: Rectangle, low: int, high: int) -> tuple[Rectangle, ...]:
+    """The rows of a rectangle between two bytes: whole ones, and what is left of those that are cut."""
+    if rect.rows == 1:
+        start, end = max(rect.offset, low), min(rect.offset + rect.width, high)
+        return (Rectangle(start, end - start),) if end > start else ()
+    pitch = rect.pitch
+    first = max(0, -((rect.offset - low) // pitch)) if low > rect.offset else 0
+    last = rect.rows - 1 if high >= rect.end else (high - rect.width - rect.offset) // pitch
     found = []
     for row in {first - 1, last + 1}:
-        if 0 <= row < box.rows:
-            start, end = max(box.offset + row * pitch, low), min(box.offset + row * pitch + box.width, high)
+        if 0 <= row < rect.rows:
+            start, end = max(rect.offset + row * pitch, low), min(rect.offset + row * pitch + rect.width, high)
             if end > start:
-                found.append(Box(start, end - start))
+                found.append(Rectangle(start, end - start))
     if last > first:
-        found.append(Box(box.offset + first * pitch, box.width, pitch, last - first + 1))
+        found.append(Rectangle(rect.offset + first * pitch, rect.width, pitch, last - first + 1))
     elif last == first:
-        found.append(Box(box.offset + first * pitch, box.width))
+        found.append(Rectangle(rect.offset + first * pitch, rect.width))
     return tuple(found)
 
 
@@ -293,7 +293,7 @@ def _most(factor: int, constant: int) -> int:
     return (constant - 1) // -factor
 
 
-def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Box | None:
+def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Rectangle | None:
     """Runs of ``width`` repeated by (stride, count), smallest strides first."""
     levels: list[list[int]] = []  # [stride, count] of rows, then slices
     for stride, count in dims:
@@ -312,23 +312,23 @@ def _folded(start: int, width: int, dims: list[tuple[int, int]]) -> Box | None:
         else:
             return None
     levels += [[0, 1]] * (2 - len(levels))
-    return Box(start, width, levels[0][0], levels[0][1], levels[1][0], levels[1][1])
+    return Rectangle(start, width, levels[0][0], levels[0][1], levels[1][0], levels[1][1])
 
 
-def merged(found: Sequence[Box]) -> tuple[Box, ...]:
-    """The same bytes in fewer boxes: those that lie in others go, those that continue each other become one."""
+def merged(found: Sequence[Rectangle]) -> tuple[Rectangle, ...]:
+    """Return the same bytes in fewer rectangles: those in others go, those that continue each other become one."""
     if len(found) < 2:
         return tuple(found)
     rest = sorted(set(found), key=itemgetter(2, 3, 4, 5, 0))  # those that are alike together
-    result: list[Box] = []
-    for box in rest:
+    result: list[Rectangle] = []
+    for rect in rest:
         last = result[-1] if result else None
-        if last is not None and last[2:] == box[2:] and box.offset <= last.offset + last.width:
-            width = max(last.width, box.offset + box.width - last.offset)
+        if last is not None and last[2:] == rect[2:] and rect.offset <= last.offset + last.width:
+            width = max(last.width, rect.offset + rect.width - last.offset)
             if last.rows * last.slices == 1 or width < min(p for p in (last.pitch, last.slice_pitch) if p):
-                result[-1] = Box(last.offset, width, last.pitch, last.rows, last.slice_pitch, last.slices)
+                result[-1] = Rectangle(last.offset, width, last.pitch, last.rows, last.slice_pitch, last.slices)
                 continue
-        result.append(box)
+        result.append(rect)
     whole = [b for b in result if b.rows == b.slices == 1]
     kept = [b for b in result if not any(w is not b and w.offset <= b.offset and b.end <= w.end for w in whole)]
     return tuple(sorted(kept, key=itemgetter(0)))

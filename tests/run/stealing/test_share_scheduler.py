@@ -20,7 +20,7 @@ from manycl.machine import HOST, HOST_BIT, Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.run.commands.backend import Report, Run
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
@@ -99,7 +99,7 @@ def run_one(seed: int, leaves: bool) -> None:
         )
     )
     splits = {
-        n: Split(0, GROUPS, slices={key: Slice(BYTES) for key in (*task.reads, *task.writes)})
+        n: Split(0, GROUPS, regions={key: LinearRegion(BYTES) for key in (*task.reads, *task.writes)})
         for n, task in enumerate(graph.nodes)
     }
     problem = Problem(graph, where, believed, (1,) * devices, splits=splits)
@@ -148,7 +148,7 @@ class Free(Observer):
 def test_a_device_without_a_share_takes_what_those_with_shares_leave(count: int) -> None:
     graph, times, half = chain(count, False), Each((1e-5,) * 3), GROUPS // 2
     where = Machine(tuple(Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6) for d in range(3)))
-    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
+    split = Split(0, GROUPS, regions={key: LinearRegion(BYTES) for key in graph.buffers})
     problem = Problem(graph, where, times, (1,) * 3, splits=dict.fromkeys(range(count), split))
     shares = [Assignment(n, DeviceIndex(d), 0, 0.0, 1.0, 0, half * d, half) for n in range(count) for d in range(2)]
     plan = Plan(tuple(shares), "", ("d0", "d1", "d2"), 0.0, movable=tuple(range(count)))
@@ -169,7 +169,7 @@ def test_what_a_device_that_may_be_lost_has_is_on_the_host_when_a_long_run_ends(
     graph, times, half = chain(2, False), Each((seconds,) * 2), GROUPS // 2
     links = tuple(Link(a, b, 1e9, 0.0) for a, b in ((0, 1), (1, 0)))
     where = Machine(tuple(Device(f"d{d}", "cpu", memory=1 - d, launch_overhead=5e-6) for d in range(2)), links)
-    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
+    split = Split(0, GROUPS, regions={key: LinearRegion(BYTES) for key in graph.buffers})
     problem = Problem(graph, where, times, (1, 1), splits={0: split, 1: split})
     end = times.groups(0, DeviceIndex(0), half, GROUPS)
     shares = [Assignment(n, DeviceIndex(d), 0, 0.0, end, 0, half * d, half) for n in range(2) for d in range(2)]
@@ -181,7 +181,11 @@ def test_what_a_device_that_may_be_lost_has_is_on_the_host_when_a_long_run_ends(
     setup = Setup(lambda *_: lowered, mortal={DeviceIndex(0)})
     execute(problem, plan, backend, directory, setup=setup)
     made = graph.nodes[1].writes[0]
-    masks = {part.mask for part in directory.parts[made]} if made in directory.parts else {directory.valid[made]}
+    masks = (
+        {part.mask for part in directory.valid_regions[made]}
+        if made in directory.valid_regions
+        else {directory.valid[made]}
+    )
     assert all(mask & HOST_BIT for mask in masks) == (seconds == 1.0)
 
 
@@ -190,7 +194,7 @@ def two(away: frozenset[DeviceIndex] = frozenset(), preferred: str = "") -> Shar
     graph, times, half = chain(1, False), Each((1e-5,) * 2), GROUPS // 2
     graph = replace(graph, nodes=tuple(replace(task, device=preferred) for task in graph.nodes))
     where = Machine(tuple(Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6) for d in range(2)))
-    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
+    split = Split(0, GROUPS, regions={key: LinearRegion(BYTES) for key in graph.buffers})
     problem = Problem(graph, where, times, (1, 1), splits={0: split}, away=away)
     shares = [Assignment(0, DeviceIndex(d), 0, 0.0, 1.0, 0, half * d, half) for d in range(2)]
     plan = Plan(tuple(shares), "", ("d0", "d1"), 0.0, movable=(0,))

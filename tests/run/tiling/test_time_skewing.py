@@ -19,15 +19,15 @@ from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice
+from manycl.plan.split import LinearRegion
 from manycl.plan.splitting import Splits
 from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering import lower as lowering
 from manycl.run.simulation.foresee import foresee
-from manycl.run.tiling import time_skewing as columns
+from manycl.run.tiling import time_skewing
 from manycl.run.tiling.tiling import Fitted, fitted
-from manycl.run.tiling.time_skewing import Outline, TileMember, columns_of, shape_of
+from manycl.run.tiling.time_skewing import Outline, TileMember, shape_of, tiles_of
 from manycl.run.tiling.windows import size_of
 from manycl.trace import Trace
 from tests.run.tiling import test_windows
@@ -71,17 +71,19 @@ spans = st.tuples(st.integers(0, 20), st.integers(1, 9)).map(lambda s: (1000 * s
 
 
 @given(st.lists(st.tuples(st.frozensets(KEYS), st.dictionaries(KEYS, spans)), max_size=4), st.permutations(range(4)))
-def test_what_columns_need_is_what_any_of_them_does(
+def test_what_tiles_need_is_what_any_of_them_does(
     touched: list[tuple[frozenset[int], dict[int, tuple[int, int]]]], places: list[int]
 ) -> None:
-    """Whole buffers and windows, each as large as the largest of any column; and the largest of all of these."""
+    """Whole buffers and windows, each as large as the largest of any tile; and the largest of all of these."""
     sizes = {key: 3000 * (place + 1) for key, place in enumerate(places)}
-    made = [columns.Column((), dict.fromkeys({*whole, *w}, Access(NOTHING, NOTHING, False)), w) for whole, w in touched]
+    made = [
+        time_skewing.Tile((), dict.fromkeys({*whole, *w}, Access(NOTHING, NOTHING, False)), w) for whole, w in touched
+    ]
     rest = {key for whole, windows in touched for key in whole - windows.keys()}
     windows = {key: max(size_of(*w[key]) for _, w in touched if key in w) for _, w in touched for key in w}
     largest = sorted([sizes[key] for key in rest] + list(windows.values()))
     expected = sum(sizes[key] for key in rest), sum(windows.values()), largest[-1] if largest else 0
-    assert columns.needed(made, sizes) == expected
+    assert time_skewing.needed(made, sizes) == expected
 
 
 @given(st.none() | spans, st.none() | spans)
@@ -90,7 +92,7 @@ def test_intervals_are_one_where_they_touch(one: tuple[int, int] | None, other: 
     a, b = (s or (0, 0) for s in (one, other))
     both = min(a[0], b[0]), max(a[1], b[1])
     lengths = [high - low for low, high in (a, b)]
-    found = columns._joined(Region.span(*a), Region.span(*b)).hull
+    found = time_skewing._joined(Region.span(*a), Region.span(*b)).hull
     if one and other and both[1] - both[0] <= sum(lengths):
         assert found == both
     else:
@@ -103,7 +105,7 @@ def test_where_a_launch_is_cut_so_that_it_touches_nothing_behind_a_byte(
     low: int, size: int, stride: int, at: int, limit: int
 ) -> None:
     groups = 6
-    line = Slice(max(stride, 0), size, low - max(stride, 0) * at)
+    line = LinearRegion(max(stride, 0), size, low - max(stride, 0) * at)
     fitting = [n for n in range(groups + 1) if n == 0 or line.end(n) <= limit]
     assert line.until(limit, groups) == max(fitting)
     assert line.until(math.inf, groups) == groups
@@ -166,12 +168,12 @@ def run(prepared: mc.Prepared) -> None:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The launches of each pass that is made."""
+    """The launches of each time tile that is made."""
     depths: list[int] = []
 
     def watched(*given: Any, **more: Any) -> Fitted:
         result = fitted(*given, **more)
-        depths.extend(len(list(p.nodes)) for p in result.passes)
+        depths.extend(len(list(p.nodes)) for p in result.time_tiles)
         return result
 
     monkeypatch.setattr(lowering, "fitted", watched)
@@ -207,12 +209,12 @@ def test_any_chain_within_any_limit_gives_the_same_bits(queue: mc.Queue, found: 
             return
         results.append([array.get().tobytes() for array in arrays])
     assert results[0] == results[1]
-    event("passes" if found else "no passes")
+    event("time tiles" if found else "no time tiles")
     if found:
         event(f"{min(max(found) // 8 * 8, 16)} launches and more")
 
 
-def test_chains_of_different_kernels_are_passes(queue: mc.Queue, found: list[int]) -> None:
+def test_chains_of_different_kernels_are_time_tiles(queue: mc.Queue, found: list[int]) -> None:
     """A stencil, a change in place, a row at the edge and a sum, again and again, on a third of the memory."""
     start = np.random.default_rng(1).integers(0, 1000, (3, COUNT)).astype(np.int32)
     results = []
@@ -232,7 +234,7 @@ def test_chains_of_different_kernels_are_passes(queue: mc.Queue, found: list[int
     limit(queue, EVERYTHING)
 
 
-def test_host_functions_and_other_devices_end_a_pass(queue: mc.Queue, found: list[int]) -> None:
+def test_host_functions_and_other_devices_end_a_time_tile(queue: mc.Queue, found: list[int]) -> None:
     """What somebody else does between two launches is not jumped over."""
     limit(queue, EVERYTHING)
     a, b = queue.array(np.zeros(COUNT, np.int32)), queue.array(np.ones(COUNT, np.int32))
@@ -313,12 +315,12 @@ def test_sixteen_sweeps_on_four_times_the_memory_cross_the_link_once() -> None:
     assert len({e.first for e in tight.kernels() if e.node == 0}) < 24
 
 
-def test_what_a_column_shares_with_the_one_before_moves_inside_the_device() -> None:
+def test_what_a_tile_shares_with_the_one_before_moves_inside_the_device() -> None:
     tight = simulated(sweeps(16), 2 * 4 * SIDE[0] * SIDE[1] // 4)
     copies = list(tight.copies())
     row = 4 * SIDE[1]
     assert copies
-    # sixteen sweeps of a halo of one row, in groups of four: a band of less than 80 rows of each array and column
+    # sixteen sweeps of a halo of one row, in groups of four: a band of less than 80 rows of each array and tile
     number = len({e.first for e in tight.kernels() if e.node == 0})
     assert sum(c.nbytes for c in copies) <= 2 * (number - 1) * 80 * row
 
@@ -403,8 +405,8 @@ def given_by(found: Region) -> set[int]:
 def test_a_launch_lags_behind_by_its_halo_in_whole_groups() -> None:
     found, shapes = members()
     sizes = found[0].division.sizes
-    assert columns.cuts(shapes, 100, sizes) == [100, 99, 98, 97]
-    made = columns_of(found, shapes, 8)
+    assert time_skewing.cuts(shapes, 100, sizes) == [100, 99, 98, 97]
+    made = tiles_of(found, shapes, 8)
     assert made is not None
     assert [groups for _, groups in made[3].ranges] == [(1, 192 - i, 64) for i in range(4)]
     for m, shape in zip(found, shapes, strict=True):
@@ -413,15 +415,15 @@ def test_a_launch_lags_behind_by_its_halo_in_whole_groups() -> None:
         assert all(a + n == b for (a, n), (b, _) in pairwise(mine))
 
 
-def test_columns_that_would_overtake_what_they_need_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_that_would_overtake_what_they_need_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found, shapes = members()
-    assert columns_of(found, shapes, 8) is not None
-    monkeypatch.setattr(columns, "cuts", lambda shapes, count, sizes: [count] * len(shapes))
-    assert columns_of(found, shapes, 8) is None
+    assert tiles_of(found, shapes, 8) is not None
+    monkeypatch.setattr(time_skewing, "cuts", lambda shapes, count, sizes: [count] * len(shapes))
+    assert tiles_of(found, shapes, 8) is None
 
 
 @given(lags=st.lists(st.integers(-2, 6), min_size=3, max_size=3), number=st.integers(2, 16))
-def test_columns_are_allowed_just_where_no_byte_is_overtaken(lags: list[int], number: int) -> None:
+def test_tiles_are_allowed_just_where_no_byte_is_overtaken(lags: list[int], number: int) -> None:
     """Against looking at every pair of ranges, byte by byte."""
     found, shapes = members()
     with pytest.MonkeyPatch.context() as patch:
@@ -430,12 +432,12 @@ def test_columns_are_allowed_just_where_no_byte_is_overtaken(lags: list[int], nu
         def shifted(shapes: list[Outline], count: int, sizes: Any) -> list[int]:
             return [min(max(count - shift, 0), s.groups) for s, shift in zip(shapes, shifts, strict=True)]
 
-        patch.setattr(columns, "cuts", shifted)
-        made = columns_of(found, shapes, number)
+        patch.setattr(time_skewing, "cuts", shifted)
+        made = tiles_of(found, shapes, number)
     assert (made is not None) == all(lag >= 1 for lag in lags)
 
 
-def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
+def test_what_lies_between_bytes_that_a_tile_overwrites_is_brought() -> None:
     """Two rows, and what is between them, which leaves with them."""
     with mc.Queue("cpu") as queue:
         a = queue.array(np.zeros(COUNT, np.int32))
@@ -445,7 +447,7 @@ def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
         graph = prepared.graph
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     found = [TileMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
-    made = columns_of(found, [s for m in found if (s := shape_of(m.division)) is not None], 2)
+    made = tiles_of(found, [s for m in found if (s := shape_of(m.division)) is not None], 2)
     assert made is not None
     ((key, _),) = sizes.items()
     row, half = 4 * WIDTH, 2 * WIDTH
@@ -455,7 +457,7 @@ def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
     assert high >= 60 * row
 
 
-def test_a_column_overwrites_what_its_first_launch_writes() -> None:
+def test_a_tile_overwrites_what_its_first_launch_writes() -> None:
     """Of what a launch makes from nothing, nothing is brought."""
     program = mc.Program("""
     kernel void make(global int *a) { a[get_global_id(0)] = get_global_id(0); }
@@ -470,11 +472,11 @@ def test_a_column_overwrites_what_its_first_launch_writes() -> None:
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     found = [TileMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
     shapes = [s for m in found if (s := shape_of(m.division)) is not None]
-    made = columns_of(found, shapes, 4)
+    made = tiles_of(found, shapes, 4)
     assert made is not None
-    for column in made:
-        assert column.access.keys() == set(sizes)
-        assert all(a.overwrites and not a.reads for a in column.access.values())
+    for tile in made:
+        assert tile.access.keys() == set(sizes)
+        assert all(a.overwrites and not a.reads for a in tile.access.values())
     where = Machine((Device("d", "gpu", memory=1, global_memory=1 << 17, max_allocation=1 << 17),))
     valid = {key: frozenset({HOST}) for key in graph.buffers}
     problem = Problem(graph, where, Link16(), (1,), valid, splits=Splits(graph), spills=True)

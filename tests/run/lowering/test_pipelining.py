@@ -23,7 +23,7 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice
+from manycl.plan.split import LinearRegion
 from manycl.plan.splitting import Splits
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering import pipelining
@@ -349,7 +349,7 @@ def test_parts_end_where_their_shares_do(shares: list[float], groups: int) -> No
 @given(st.integers(1, 9), st.integers(0, 12), st.integers(-5, 9), st.integers(1, 90))
 def test_how_many_groups_touch_all_bytes_below_one(stride: int, width: int, offset: int, high: int) -> None:
     ends = {n: offset + stride * (n - 1) + (width or stride) for n in range(-40, 120)}
-    assert pipelining._groups_until(Slice(stride, width, offset), high) == min(
+    assert pipelining._groups_until(LinearRegion(stride, width, offset), high) == min(
         n for n, end in ends.items() if end >= high
     )
 

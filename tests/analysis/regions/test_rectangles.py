@@ -1,4 +1,4 @@
-"""Boxes of ranges that are found once for all that are alike, against those of each range by itself."""
+"""Rectangles of ranges that are found once for all that are alike, against those of each range by itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis.known_launch import KnownLaunch
-from manycl.analysis.regions.boxed import Linear, RangeBoxes, boxes_of
+from manycl.analysis.regions.rectangles import Linear, RangeRectangles, rectangles_of
 from manycl.group_range import GroupRange
 from manycl.region import Region
 
@@ -44,21 +44,21 @@ def accesses(draw: st.DrawFn) -> Linear:
 @settings(max_examples=200)
 @given(st.lists(accesses(), max_size=3), st.data())
 def test_ranges_that_are_alike_are_told_apart_by_their_place_alone(some: list[Linear], data: st.DataObject) -> None:
-    found = RangeBoxes(some, LAUNCH)
+    found = RangeRectangles(some, LAUNCH)
     for _ in range(6):
         dimension = data.draw(st.integers(0, 1))
         first = data.draw(st.integers(0, GROUPS[dimension] - 1))
         groups = GroupRange(dimension, first, data.draw(st.integers(1, GROUPS[dimension] - first)))
-        alone = [boxes_of(access, LAUNCH.ids_of(groups)) for access in some]
-        boxes, known = found.of(groups), [box for each in alone for box in each or ()]
+        alone = [rectangles_of(access, LAUNCH.ids_of(groups)) for access in some]
+        rectangles, known = found.of(groups), [rect for each in alone for rect in each or ()]
         if None not in alone:
-            assert boxes is not None, "each of them is boxes"
-        if boxes is not None:  # what cannot be told of one alone is no more than nothing
-            assert Region.of_boxes(boxes) == Region.of_boxes(known)
-            assert [box.offset for box in boxes] == sorted(box.offset for box in boxes)
-            ends = [0, *(box.end for box in boxes)]
+            assert rectangles is not None, "each of them is rectangles"
+        if rectangles is not None:  # what cannot be told of one alone is no more than nothing
+            assert Region.of_rectangles(rectangles) == Region.of_rectangles(known)
+            assert [rect.offset for rect in rectangles] == sorted(rect.offset for rect in rectangles)
+            ends = [0, *(rect.end for rect in rectangles)]
             place = found.place(groups, max(ends))
             if place is not None:
                 shape, by = place
-                assert Region.of_boxes(shape.boxes or ()).moved(by) == Region.of_boxes(boxes)
+                assert Region.of_rectangles(shape.rectangles or ()).moved(by) == Region.of_rectangles(rectangles)
                 assert found.place(groups, max(ends) - 1) is None, "it leaves the memory"

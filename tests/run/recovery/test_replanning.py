@@ -24,7 +24,7 @@ from manycl.plan import preemptible
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.plan.tuning import PLANNING
 from manycl.report.summary import summarise
 from manycl.run.data.coherence import Directory
@@ -130,7 +130,7 @@ class Simulated:
     def problem(self, graph: Graph) -> Problem:
         self.asked.append(len(graph))
         splits = {
-            n: Split(0, GROUPS, slices=dict.fromkeys((*task.reads, *task.writes), Slice(BYTES)))
+            n: Split(0, GROUPS, regions=dict.fromkeys((*task.reads, *task.writes), LinearRegion(BYTES)))
             for n, task in enumerate(graph.nodes)
         }
         watch = EventMonitor(self.events, self.machine)
@@ -188,7 +188,7 @@ def test_a_device_that_comes_has_its_share_of_what_is_left(speed: float, part: f
     assert told["changed"] == "d1 came"
     assert told["nodes"] == run.asked[-1]
     assert re.search(r"\nplanned anew after .*: d1 came; \d+ nodes left\n", summarise(result.trace).text())
-    assert result.script is None
+    assert result.command_graph is None
     assert result.settled is None
 
 

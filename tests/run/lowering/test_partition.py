@@ -17,8 +17,8 @@ from manycl.graph.graph import Buffer, BufferArg, Launch, Piece
 from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
-from manycl.region import NOTHING, Box, Region, holders, partition, union
+from manycl.plan.split import LinearRegion, Split
+from manycl.region import NOTHING, Rectangle, Region, holders, partition, union
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.partition import Cut, Order, chunks
@@ -109,12 +109,12 @@ def bounds(buffer: Buffer) -> tuple[int, int]:
 @settings(max_examples=200)
 @given(st.integers(0, 99), st.integers(1, 60_000), st.integers(0, 9), st.integers(1, 30), st.integers(5000, 30_000))
 def test_large_pieces_fall_into_chunks(offset: int, width: int, gap: int, rows: int, most: int) -> None:
-    region = Region.of_boxes([Box(offset, width, width + gap, rows)])
+    region = Region.of_rectangles([Rectangle(offset, width, width + gap, rows)])
     found = chunks(region, most)
     assert union(found) == region
     assert sum(f.nbytes for f in found) == region.nbytes
-    width = region.boxes[0].width
-    assert all(len(f.boxes) == 1 and f.nbytes <= 2 * most + max(4096, width) for f in found)
+    width = region.rectangles[0].width
+    assert all(len(f.rectangles) == 1 and f.nbytes <= 2 * most + max(4096, width) for f in found)
     assert len(found) > 1 or region.nbytes < 2 * most or len(region.intervals) == 1
 
 
@@ -129,7 +129,7 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
     for region, places in zip(start, masks, strict=False):
         groups.setdefault(places, []).append(region)
     if len(groups) > 1:
-        directory.parts[0] = tuple(ValidRegion(union(g), m) for m, g in groups.items())
+        directory.valid_regions[0] = tuple(ValidRegion(union(g), m) for m, g in groups.items())
     elif places := next(iter(groups)):
         directory.valid[0] = places
     held = {m: bytes_of(union(g)) for m, g in groups.items()}
@@ -141,13 +141,13 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
     directory.open(cut.cut, {})
     if cut.cut:
         assert 0 not in directory.valid
-        assert 0 not in directory.parts
+        assert 0 not in directory.valid_regions
         for key, region in cut.cut[0].items():
             (places,) = {m for m, inside in held.items() if inside & bytes_of(region)}
             assert directory.valid.get(key, 0) == places
     directory.close(cut.cut, {})
     directory.validate(3)
-    assert {p.mask: bytes_of(p.region) for p in directory.parts.get(0, ())} == (held if len(held) > 1 else {})
+    assert {p.mask: bytes_of(p.region) for p in directory.valid_regions.get(0, ())} == (held if len(held) > 1 else {})
     assert directory.valid.get(0, 0) == (0 if len(held) > 1 else next(iter(held)))
 
 
@@ -181,7 +181,7 @@ def test_what_goes_from_device_to_device_is_in_chunks_of_the_machines_size() -> 
         if is_read:
             builder.add(Launch("k", ProgramFacts("", (), {"k": facts}), facts, (64,), (1,), args, (key,), ()))
         graph = builder.build()
-        splits = {0: Split(0, 64, slices={key: Slice(1 << 20)})}
+        splits = {0: Split(0, 64, regions={key: LinearRegion(1 << 20)})}
         problem = Problem(graph, where, Unit(), (1, 1), splits=splits)
         halves = tuple(Assignment(0, DeviceIndex(d), 0, 0.0, 1.0, 0, 32 * d, 32) for d in range(2))
         if is_read:

@@ -96,7 +96,10 @@ def test_what_is_compared_has_contents_first(name: str, gaps: int, monkeypatch: 
     rest = [] if size >= NBYTES else [(size, NBYTES)]
     lows = np.array([*(low + 2), *(a for a, _ in rest)], np.int64)
     highs = np.array([*(low + 4), *(b for _, b in rest)], np.int64)
-    directory.parts[1 + is_compared] = (ValidRegion(Region.of(lows, highs), 1), ValidRegion(Region.of(low, low + 2), 0))
+    directory.valid_regions[1 + is_compared] = (
+        ValidRegion(Region.of(lows, highs), 1),
+        ValidRegion(Region.of(low, low + 2), 0),
+    )
     if is_compared and gaps > _MOST_GAPS:
         with pytest.raises(PolicyError, match=f"{gaps} parts of what it writes are undefined"):
             lowered(name, LOW, HIGH, HOST_FUNCTION, directory=directory)

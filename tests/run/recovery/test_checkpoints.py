@@ -1,4 +1,4 @@
-"""What runs keep in case a device is lost: how much of it, and that scripts with it are right."""
+"""What runs keep in case a device is lost: how much of it, and that command graphs with it are right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import KEEPING, Checkpoints, keeping
 from tests.run.chaos.chaos_parts import is_download, is_upload
 from tests.run.chaos.test_divided_chaos import launch
-from tests.run.commands.verify_commands import verify_script
+from tests.run.commands.verify_commands import verify_commands
 
 BANDWIDTH = 1e9
 NBYTES = 1 << 20
@@ -50,7 +50,7 @@ def graph_of(names: list[str]) -> Graph:
     return builder.build()
 
 
-def script_of(
+def command_graph_of(
     names: list[str], seconds: list[float], memory: int, others: int = 0, found: int = 0
 ) -> tuple[CommandGraph, Lowered]:
     """All of it on the first of two devices, which may be lost; but ``others`` of its launches on the second.
@@ -68,25 +68,25 @@ def script_of(
     return compiled(Subject(problem, lowered, valid, keeping=kept), plan), lowered
 
 
-def undone(script: CommandGraph) -> list[int]:
-    return [c.token for c in script.commands if isinstance(c, Run) and c.undo]
+def undone(command_graph: CommandGraph) -> list[int]:
+    return [c.token for c in command_graph.commands if isinstance(c, Run) and c.undo]
 
 
 def test_steps_that_change_in_place_are_undone_where_that_costs_little() -> None:
     copying = ENQUEUING + 2 * NBYTES / BANDWIDTH
     names = ["change", "map", "change", "change"]
     long, short = 1.1 * copying / KEEPING, copying
-    script, _ = script_of(names, [short, short, long, long], memory=0)
-    verify_script(script)
-    assert undone(script) == [2, 3], "map changes nothing in place, and two copies are all that is paid for"
-    assert not undone(script_of(names, [short] * 4, memory=0)[0])
+    command_graph, _ = command_graph_of(names, [short, short, long, long], memory=0)
+    verify_commands(command_graph)
+    assert undone(command_graph) == [2, 3], "map changes nothing in place, and two copies are all that is paid for"
+    assert not undone(command_graph_of(names, [short] * 4, memory=0)[0])
 
 
 @given(st.lists(st.tuples(st.sampled_from(["change", "map"]), st.floats(0.0, 1.0)), min_size=1, max_size=12))
 def test_undo_copies_take_their_part_of_the_work_at_most(of: Any) -> None:
     names, seconds = [n for n, _ in of], [s for _, s in of]
-    script, _ = script_of(names, seconds, memory=0)
-    found = undone(script)
+    command_graph, _ = command_graph_of(names, seconds, memory=0)
+    found = undone(command_graph)
     copying = ENQUEUING + 2 * NBYTES / BANDWIDTH
     assert len(found) * copying <= KEEPING * sum(seconds) * (1 + 1e-9)
     left = [s for n, s in enumerate(seconds) if names[n] == "change" and n not in found]
@@ -99,19 +99,19 @@ def test_undo_copies_take_their_part_of_the_work_at_most(of: Any) -> None:
     st.lists(st.tuples(st.sampled_from(["change", "map"]), st.floats(0.0, 1.0)), min_size=1, max_size=12),
     st.integers(0, 4),
 )
-def test_scripts_with_checkpoints_are_right(of: Any, others: int) -> None:
-    script, _ = script_of([n for n, _ in of], [s for _, s in of], memory=1, others=others)
-    verify_script(script)
+def test_command_graphs_with_checkpoints_are_right(of: Any, others: int) -> None:
+    command_graph, _ = command_graph_of([n for n, _ in of], [s for _, s in of], memory=1, others=others)
+    verify_commands(command_graph)
     if not others:
-        copies = [c for c in script.commands if is_download(c)]
+        copies = [c for c in command_graph.commands if is_download(c)]
         assert len(copies) * (MOVING + ENQUEUING) <= 2 * KEEPING * sum(s for _, s in of) * (1 + 1e-9)
 
 
 def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
-    script, lowered = script_of(["change"] * 4, [1.0] * 4, memory=1, found=0b11)
-    assert [c.target for c in script.commands if is_download(c)] == [*ASIDE, *ASIDE, HOST]
-    assert all(script.leaves[key] == 0b11 for key in lowered.graph.nodes[0].writes)
-    short, _ = script_of(["change"] * 4, [1e-4] * 4, memory=1)
+    command_graph, lowered = command_graph_of(["change"] * 4, [1.0] * 4, memory=1, found=0b11)
+    assert [c.target for c in command_graph.commands if is_download(c)] == [*ASIDE, *ASIDE, HOST]
+    assert all(command_graph.leaves[key] == 0b11 for key in lowered.graph.nodes[0].writes)
+    short, _ = command_graph_of(["change"] * 4, [1e-4] * 4, memory=1)
     assert not [c for c in short.commands if is_download(c)]
 
 
@@ -119,11 +119,11 @@ def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for()
     short, long = 1e-6, 4 * (ENQUEUING + MOVING + 2 * NBYTES / BANDWIDTH) / KEEPING
     names = ["change"] * 4  # the third of them on the other device
     for seconds, kept in (([short] * 4, False), ([short, short, long, short], True)):
-        script, _ = script_of(names, seconds, memory=0, others=1)
-        assert undone(script) == ([0, 1, 3] if kept else [])
-        script, _ = script_of(names, seconds, memory=1, others=1, found=0b11)
-        verify_script(script)
-        moved = [type(c).__name__ for c in script.commands if isinstance(c, (Copy, Run)) and not is_upload(c)]
+        command_graph, _ = command_graph_of(names, seconds, memory=0, others=1)
+        assert undone(command_graph) == ([0, 1, 3] if kept else [])
+        command_graph, _ = command_graph_of(names, seconds, memory=1, others=1, found=0b11)
+        verify_commands(command_graph)
+        moved = [type(c).__name__ for c in command_graph.commands if isinstance(c, (Copy, Run)) and not is_upload(c)]
         needed = ["Run", "Run", "Copy", "Run", "Run"]
         assert moved == needed + ["Copy"] * 2 * kept, "a checkpoint, and what the host gets"
 
@@ -132,11 +132,11 @@ def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_change
     """Where the whole run pays for that, and not where the host has it already."""
     cost = ENQUEUING + MOVING
     for part, found, kept in ((1.1, 0, True), (0.9, 0, False), (1.1, 0b11, False)):
-        script, _ = script_of(["change"] * 2, [part * cost / KEEPING / 2] * 2, memory=1, found=found)
-        verify_script(script)
-        copies = [c for c in script.commands if is_download(c) and not c.after]
+        command_graph, _ = command_graph_of(["change"] * 2, [part * cost / KEEPING / 2] * 2, memory=1, found=found)
+        verify_commands(command_graph)
+        copies = [c for c in command_graph.commands if is_download(c) and not c.after]
         assert [c.buffer for c in copies] == [0] * kept
-        first, second = (c for c in script.commands if isinstance(c, Run))
+        first, second = (c for c in command_graph.commands if isinstance(c, Run))
         assert first.after == tuple(c.token for c in copies), "it changes what is copied"
         assert not second.after
 
@@ -144,16 +144,16 @@ def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_change
 def test_what_is_overwritten_before_it_is_read_is_not_copied() -> None:
     long = 10 * (ENQUEUING + MOVING) / KEEPING
     for names, kept in ((["fill", "change"], []), (["change", "fill"], [0])):
-        script, _ = script_of(names, [long] * 2, memory=1)
-        verify_script(script)
-        assert [c.buffer for c in script.commands if is_download(c) and not c.after] == kept
+        command_graph, _ = command_graph_of(names, [long] * 2, memory=1)
+        verify_commands(command_graph)
+        assert [c.buffer for c in command_graph.commands if is_download(c) and not c.after] == kept
 
 
 def test_contents_that_no_step_changes_are_copied_once() -> None:
     long = 10 * (ENQUEUING + MOVING) / KEEPING
-    script, _ = script_of(["map"] * 2, [long] * 2, memory=1)
-    assert script.leaves[FIRST] == 0b11
-    again, _ = script_of(["map"] * 2, [long] * 2, memory=1, found=script.leaves[FIRST])
+    command_graph, _ = command_graph_of(["map"] * 2, [long] * 2, memory=1)
+    assert command_graph.leaves[FIRST] == 0b11
+    again, _ = command_graph_of(["map"] * 2, [long] * 2, memory=1, found=command_graph.leaves[FIRST])
     assert not [c for c in again.commands if is_download(c) and not c.after]
 
 
@@ -162,18 +162,18 @@ def test_what_the_host_had_is_kept_before_a_device_hands_on_what_is_newer() -> N
     cost = ENQUEUING + NBYTES / COPYING
     for part, kept in ((1.1, [True]), (0.9, [False])):
         seconds = part * cost / KEEPING
-        script, _ = script_of(["change"] * 3, [seconds, 0.0, seconds], memory=1, others=1, found=0b11)
-        verify_script(script)
-        assert [c.saves for c in script.commands if is_download(c) and c.target == HOST] == kept
-    long, _ = script_of(["change"] * 3, [1.0] * 3, memory=1, found=0b11)
+        command_graph, _ = command_graph_of(["change"] * 3, [seconds, 0.0, seconds], memory=1, others=1, found=0b11)
+        verify_commands(command_graph)
+        assert [c.saves for c in command_graph.commands if is_download(c) and c.target == HOST] == kept
+    long, _ = command_graph_of(["change"] * 3, [1.0] * 3, memory=1, found=0b11)
     assert not [c for c in long.commands if is_download(c) and c.saves]
 
 
 def test_a_checkpoint_has_ended_before_the_next_one_but_one_begins() -> None:
     """Also on other devices: what is written next is the place of the one before it."""
-    script, _ = script_of(["change", "map"] * 6, [1.0] * 12, memory=1, others=4)
-    verify_script(script)
-    copies = [c for c in script.commands if is_download(c) and c.target < HOST]
+    command_graph, _ = command_graph_of(["change", "map"] * 6, [1.0] * 12, memory=1, others=4)
+    verify_commands(command_graph)
+    copies = [c for c in command_graph.commands if is_download(c) and c.target < HOST]
     assert {c.target for c in copies} == {*ASIDE}
     before: dict[int, set[int]] = {}
     for c in copies:

@@ -35,31 +35,31 @@ class Driver:
         return event.left < 0
 
 
-def inbox() -> Completions:
+def completions() -> Completions:
     return Completions(itertools.count(1.0).__next__)
 
 
-def watch(box: Completions, device: int, queue: int, tokens: list[int], event: Any) -> None:
+def watch(found: Completions, device: int, queue: int, tokens: list[int], event: Any) -> None:
     driver: Any = Driver()
-    box.watch((device, queue), tokens, driver, event)
+    found.watch((device, queue), tokens, driver, event)
 
 
 def test_a_queue_is_reported_in_order_and_queues_independently() -> None:
-    box = inbox()
-    watch(box, 0, 0, [1], Event(40))
-    watch(box, 0, 0, [2], Event(0))  # ended, but behind 1
-    watch(box, 1, 0, [3, 4], Event(3))
-    first = box.wait()
+    found = completions()
+    watch(found, 0, 0, [1], Event(40))
+    watch(found, 0, 0, [2], Event(0))  # ended, but behind 1
+    watch(found, 1, 0, [3, 4], Event(3))
+    first = found.wait()
     assert [r.token for r in first] == [3, 4]
-    later = box.wait()
+    later = found.wait()
     assert [r.token for r in later] == [1, 2]
     assert all(isinstance(r, Done) for r in (*first, *later))
 
 
 def test_a_failed_command_is_reported_once() -> None:
-    box = inbox()
-    watch(box, 0, 0, [7, 8], Event(2, "it burns"))
-    (report,) = box.wait()
+    found = completions()
+    watch(found, 0, 0, [7, 8], Event(2, "it burns"))
+    (report,) = found.wait()
     assert isinstance(report, Failed)
     assert report.token == 7
     assert report.message == "it burns"
@@ -67,23 +67,23 @@ def test_a_failed_command_is_reported_once() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_what_threads_bring_is_heard_of(watched: bool) -> None:
-    box = inbox()
+    found = completions()
     if watched:
-        watch(box, 0, 0, [1], Event(10**9))
-    threading.Timer(0.02, lambda: box.put(Done(5, 0.0))).start()
-    assert box.wait() == [Done(5, 0.0)]
+        watch(found, 0, 0, [1], Event(10**9))
+    threading.Timer(0.02, lambda: found.put(Done(5, 0.0))).start()
+    assert found.wait() == [Done(5, 0.0)]
 
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_wait_that_has_an_end_ends_without_a_report(watched: bool) -> None:
-    box = Completions(time.perf_counter)
+    found = Completions(time.perf_counter)
     if watched:
-        watch(box, 0, 0, [1], Event(10**9))
+        watch(found, 0, 0, [1], Event(10**9))
     until = time.perf_counter() + 0.01
-    assert box.wait(until) == []
+    assert found.wait(until) == []
     assert time.perf_counter() >= until
-    box.put(Done(5, 0.0))
-    assert box.wait(time.perf_counter() + 60.0) == [Done(5, 0.0)], "at once"
+    found.put(Done(5, 0.0))
+    assert found.wait(time.perf_counter() + 60.0) == [Done(5, 0.0)], "at once"
 
 
 def test_a_host_function_alone_runs_on_the_callers_thread_and_can_be_interrupted() -> None:

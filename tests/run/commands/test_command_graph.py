@@ -1,4 +1,4 @@
-"""Scripts of plans, played once and again: under chaos, whatever ends first, and on devices."""
+"""Command graphs of plans, played once and again: under chaos, whatever ends first, and on devices."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Turn:
 
 @settings(max_examples=60)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
-def test_a_script_gives_the_sequential_result_whatever_ends_first(
+def test_a_command_graph_gives_the_sequential_result_whatever_ends_first(
     data: Any, graph: Graph, where: Machine, seed: int
 ) -> None:
     directory, values = Directory(), Values(graph, where.memories)
@@ -103,15 +103,15 @@ def test_a_script_gives_the_sequential_result_whatever_ends_first(
         first = Turn(graph, where, seed, directory, values)
         made = execute(problem, plan, first.backend, first.directory, setup=Setup(first.lowering))
     first.check()
-    assert made.script is not None
+    assert made.command_graph is not None
     for turn in range(1, 5):
         then = Turn(graph, where, seed + turn, directory, values)
-        then.fill(made.script.lowered)
-        result = again(made.script, then.backend, then.directory)
+        then.fill(made.command_graph.lowered)
+        result = again(made.command_graph, then.backend, then.directory)
         assert result is not None
         then.check()
         assert then.directory.valid == first.directory.valid
-        assert then.directory.parts == first.directory.parts
+        assert then.directory.valid_regions == first.directory.valid_regions
         assert sorted(then.backend.record.ran) == sorted(first.backend.record.ran)
 
 
@@ -156,25 +156,25 @@ def again_in_little_memory(
         event("a launch does not fit")
         return
     given = backend(lowered, 0, first)
-    script = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).script
-    if script is None:
+    command_graph = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).command_graph
+    if command_graph is None:
         assert lowered.graph.beside
         return
     event("windows" if lowered.room is not None and lowered.room.windows else "limited" if lowered.room else "room")
     for turn in range(1, 4):
         then, held = directory.copy(), values.copy()
         chaos = backend(lowered, turn, then)
-        result = again(script, chaos, then)
+        result = again(command_graph, chaos, then)
         assert result is not None
         then.validate(where.memories)
-        assert (then.valid, then.parts) == (first.valid, first.parts)
+        assert (then.valid, then.valid_regions) == (first.valid, first.valid_regions)
         note(graph, where, lowered, chaos, held)
         check_valid(graph, where, then, held)
     then, held = directory.copy(), values.copy()
     chaos = backend(lowered, 4, then)
     chaos._fail = {seed % len(lowered.graph)}  # any step
     with pytest.raises(RunFailure, match="made to fail"):
-        again(script, chaos, then)
+        again(command_graph, chaos, then)
     then.validate(where.memories)
     note(graph, where, lowered, chaos, held)
     check_valid(graph, where, then, held)
@@ -195,10 +195,10 @@ def test_what_made_way_in_a_repetition_that_fails_is_not_counted_on() -> None:
     lowered = lower(problem, plan, directory, limited(problem, plan))
     first = directory.copy()
     given = ChaosBackend(where, 0, room={0: 2 * NBYTES})
-    script = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).script
-    assert script is not None
+    command_graph = execute(problem, plan, given, first, setup=Setup(lambda *_: lowered)).command_graph
+    assert command_graph is not None
     with pytest.raises(RunFailure, match="made to fail"):
-        again(script, ChaosBackend(where, 0, fail=[1], room={0: 2 * NBYTES}), directory)
+        again(command_graph, ChaosBackend(where, 0, fail=[1], room={0: 2 * NBYTES}), directory)
     directory.validate(2)
     assert directory.valid[a] == 1 << 0
     assert directory.memories(c) == {0}
@@ -207,11 +207,11 @@ def test_what_made_way_in_a_repetition_that_fails_is_not_counted_on() -> None:
 WHERE = machine([1, 2])
 
 
-def script_of(graph: Graph, devices: list[int], directory: Directory, where: Machine = WHERE) -> CommandGraph:
+def command_graph_of(graph: Graph, devices: list[int], directory: Directory, where: Machine = WHERE) -> CommandGraph:
     names = tuple(d.name for d in where.devices)
     plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", names, 0.0)
     problem = Problem(graph, where, Unit(), (1,) * len(names))
-    found = execute(problem, plan, ChaosBackend(where, 0), directory).script
+    found = execute(problem, plan, ChaosBackend(where, 0), directory).command_graph
     assert found is not None
     return found
 
@@ -235,12 +235,12 @@ def handed_on() -> tuple[Graph, int]:
 
 def test_only_what_is_waited_for_is_heard_of() -> None:
     graph, made = handed_on()
-    script = script_of(graph, [0, 1, ON_HOST], defined(graph))
-    runs = [c for c in script.commands if isinstance(c, Run)]
+    command_graph = command_graph_of(graph, [0, 1, ON_HOST], defined(graph))
+    runs = [c for c in command_graph.commands if isinstance(c, Run)]
     assert [r.notify for r in runs] == [False, True]  # a download tells of the one, a function waits for the other
-    download = next(c for c in script.commands if is_download(c) and c.buffer == made)
+    download = next(c for c in command_graph.commands if is_download(c) and c.buffer == made)
     assert download.after == (0,)
-    state = Playback(script, defined(graph))
+    state = Playback(command_graph, defined(graph))
     commands = state.start(0.0) + state.handle()
     assert 1 not in [c.token for c in commands]
     commands = state.handle(Done(download.token, 0.0))
@@ -254,65 +254,65 @@ def test_functions_of_the_host_are_called_in_their_order() -> None:
     builder.add(HostTask("first", print, (), (b,), ()))
     builder.add(HostTask("second", print, (), (), ()))  # waits for nothing else
     graph = builder.build()
-    script = script_of(graph, [0, ON_HOST, ON_HOST], defined(graph))
-    state = Playback(script, defined(graph))
+    command_graph = command_graph_of(graph, [0, ON_HOST, ON_HOST], defined(graph))
+    state = Playback(command_graph, defined(graph))
     commands = state.start(0.0) + state.handle()
     assert not any(isinstance(c, HostCall) for c in commands)
     (download,) = [c for c in commands if is_download(c)]
     assert state.handle(Done(0, 0.0), Done(download.token, 0.0)) == [HostCall(1), HostCall(2)]
 
 
-def test_a_script_fits_only_where_buffers_are_as_they_were() -> None:
+def test_a_command_graph_fits_only_where_buffers_are_as_they_were() -> None:
     graph, made = handed_on()
-    script = script_of(graph, [0, 1, ON_HOST], defined(graph))
+    command_graph = command_graph_of(graph, [0, 1, ON_HOST], defined(graph))
     first = next(iter(graph.buffers))
-    assert script.fits(defined(graph))
+    assert command_graph.fits(defined(graph))
     elsewhere = defined(graph)
     elsewhere.define(first, 1)
-    assert not script.fits(elsewhere)
+    assert not command_graph.fits(elsewhere)
     undefined = defined(graph)
     undefined.forget(first)
-    assert not script.fits(undefined)
+    assert not command_graph.fits(undefined)
     written = defined(graph)
     written.define(made, 2)  # a launch may leave parts of what it writes as they were, so that counts, too
-    assert script.needs == dict.fromkeys(graph.buffers, 1)
-    assert not script.fits(written)
-    assert again(script, ChaosBackend(WHERE, 1), elsewhere) is None
+    assert command_graph.needs == dict.fromkeys(graph.buffers, 1)
+    assert not command_graph.fits(written)
+    assert again(command_graph, ChaosBackend(WHERE, 1), elsewhere) is None
     assert elsewhere.valid[first] == 1 << 1
 
 
-def test_a_script_that_found_nothing_does_not_fit_where_something_is() -> None:
+def test_a_command_graph_that_found_nothing_does_not_fit_where_something_is() -> None:
     """It would not bring what it has never seen: contents that came since, or a further copy of what it reads."""
     graph, _ = handed_on()
     first, *others = graph.buffers
     nothing = Directory()
     nothing.define(first)
-    script = script_of(graph, [0, 1, ON_HOST], nothing.copy())
-    assert [script.needs[key] for key in graph.buffers] == [1] + [0] * len(others)
-    assert script.fits(nothing)
+    command_graph = command_graph_of(graph, [0, 1, ON_HOST], nothing.copy())
+    assert [command_graph.needs[key] for key in graph.buffers] == [1] + [0] * len(others)
+    assert command_graph.fits(nothing)
     for key in others:
         for memory in range(WHERE.memories):
             now = nothing.copy()
             now.define(key, memory)
-            assert not script.fits(now)
+            assert not command_graph.fits(now)
     now = nothing.copy()
     now.copied(first, 1)
-    assert not script.fits(now)
+    assert not command_graph.fits(now)
     halves = {-1: Region.span(0, 2), -2: Region.span(2, 4)}
     for key in others:
         now = nothing.copy()
         now.define(-1, 1)  # a run of ranges has left one half of it
         now.close({key: halves}, {})
-        assert key in now.parts
-        assert not script.fits(now)
+        assert key in now.valid_regions
+        assert not command_graph.fits(now)
 
 
 def test_a_failure_leaves_what_was_to_be_written_unknown() -> None:
     graph, made = handed_on()
-    script = script_of(graph, [0, 1, ON_HOST], defined(graph))
+    command_graph = command_graph_of(graph, [0, 1, ON_HOST], defined(graph))
     directory = defined(graph)
     with pytest.raises(RunFailure, match=r"makes.*made to fail"):
-        again(script, ChaosBackend(WHERE, 1, fail=[0]), directory)
+        again(command_graph, ChaosBackend(WHERE, 1, fail=[0]), directory)
     assert made not in directory.valid
     assert directory.valid[next(iter(graph.buffers))] & 1
 

@@ -199,7 +199,7 @@ def test_all_launches_of_a_device_are_cut_into_as_many_ranges() -> None:
     where = machine(100)
     plan = plan_of(*(Assignment(n, 0, 0, float(n), n + 1.0) for n in range(3)))
     found = tiling.fitted(Problem(graph, where, Unit(), (1,)), plan, {0: 100}, together=False)
-    assert not found.passes
+    assert not found.time_tiles
     cuts = [[(a.first, a.groups) for a in found.plan.assignments if a.node == n] for n in range(3)]
     assert cuts[0] == cuts[1] == cuts[2]
     assert len(cuts[0]) > 1

@@ -45,7 +45,7 @@ def chunked(groups: Sequence[int], deques: Mapping[DeviceIndex, tuple[int, int]]
 
 
 @given(st.integers(1, 10**6), st.integers(1, MOST), st.integers(1, 5000), st.sampled_from([1, 1, 2, 3, 64]))
-def test_a_share_is_cut_into_cells_that_are_all_of_it(groups: int, most: int, least: int, together: int) -> None:
+def test_a_share_is_cut_into_chunks_that_are_all_of_it(groups: int, most: int, least: int, together: int) -> None:
     sizes = cut(groups, most, least, together)
     assert sum(sizes) == groups
     assert 1 <= len(sizes) <= most
@@ -67,7 +67,7 @@ def test_a_share_is_cut_into_cells_that_are_all_of_it(groups: int, most: int, le
         (None, 0, 1000, 1),
     ],
 )
-def test_cells_are_multiples_of_what_runs_together(
+def test_chunks_are_multiples_of_what_runs_together(
     local: tuple[int, ...] | None, dimension: int, groups: int, wanted: int
 ) -> None:
     """Of 64 work-items, or 12 rows, where a launch has 30 times as many."""
@@ -75,14 +75,14 @@ def test_cells_are_multiples_of_what_runs_together(
     assert run_together(launch, dimension, groups, Device("cpu0", "cpu")) == wanted
 
 
-def test_cells_of_a_gpu_are_multiples_of_its_units() -> None:
+def test_chunks_of_a_gpu_are_multiples_of_its_units() -> None:
     """In work-groups along a dimension, each of which has 4 here."""
     launch = Launch("k", ProgramFacts("", (), {}), KernelFacts("k", 1, ()), (1 << 18, 8), (64, 2), (), (), ())
     found = [run_together(launch, 0, 4096, Device("gpu0", "gpu", compute_units=n)) for n in (66, 8)]
     assert found == [33, 2]
 
 
-def test_the_last_cells_are_small() -> None:
+def test_the_last_chunks_are_small() -> None:
     sizes = cut(GROUPS, 32, -(-GROUPS // FINEST))
     assert len(sizes) == 32
     assert max(sizes[-3:]) <= 3 * GROUPS / FINEST
@@ -92,7 +92,7 @@ def test_the_last_cells_are_small() -> None:
 
 
 @dataclass
-class CellBooks:
+class ChunkBooks:
     """What was taken and has ended, and what is under way, kept apart from the state that is judged."""
 
     ran: Counter[int] = field(default_factory=Counter)
@@ -127,7 +127,7 @@ def test_the_first_packets_are_as_small_as_is_foreseen() -> None:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_every_cell_runs_once(data: Any) -> None:
+def test_every_chunk_runs_once(data: Any) -> None:
     count = data.draw(st.integers(1, 4))
     shares = [data.draw(st.lists(st.integers(1, 50), max_size=12)) for _ in range(count)]
     groups = [g for share in shares for g in share]
@@ -139,7 +139,7 @@ def test_every_cell_runs_once(data: Any) -> None:
     in_turn, still = data.draw(st.booleans()), data.draw(st.booleans())
     chunks = chunked(groups, deques)
     state = WorkStealing(chunks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn, still=still)
-    books, now, here = CellBooks(), 0.0, set(deques)
+    books, now, here = ChunkBooks(), 0.0, set(deques)
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(seconds)
         d = device(data.draw(st.integers(0, count)))  # one more than there are at first
@@ -490,7 +490,7 @@ def test_packets_at_the_end_are_no_shorter_where_another_device_is_late() -> Non
     assert {packet.last - packet.first for packet in ran} == {4}
 
 
-def test_of_a_packet_that_should_have_begun_the_last_cell_is_wanted() -> None:
+def test_of_a_packet_that_should_have_begun_the_last_chunk_is_wanted() -> None:
     """More chunks would come too late. The packet waits behind one that takes longer, of fewer chunks."""
     terms = {device(0): Terms(1e-3, 0.0, shortens=True), device(1): Terms(1e-3, 0.0)}
     chunks = chunked([10, 10] + [1] * 11, {device(0): (0, 13), device(1): (13, 13)})

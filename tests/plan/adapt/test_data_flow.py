@@ -21,7 +21,7 @@ from manycl.plan.adapt.data_flow import DataFlows
 from manycl.plan.adapt.families import families
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
-from manycl.plan.split import AnalysedSplits, Slice, Split
+from manycl.plan.split import AnalysedSplits, LinearRegion, Split
 from tests.plan.plan_cases import FACTS, PROGRAM, problem
 from tests.plan.split_cases import Affine
 
@@ -48,10 +48,10 @@ def chain(seconds: list[tuple[float, ...]], devices: tuple[Device, ...], *, whol
     for name, source, target in (("rows", a, b), ("all", b, c)):
         args = (BufferArg(source), BufferArg(target))
         builder.add(Launch(name, PROGRAM, FACTS, (1 << 20,), (64,), args, (source,), (target,)))
-    row = Slice(ROW)
+    row = LinearRegion(ROW)
     splits = {
         0: Split(0, GROUPS, {a: row, b: row}),
-        1: Split(0, GROUPS, {c: row} if whole else {c: row, b: Slice(8, ROW)}),
+        1: Split(0, GROUPS, {c: row} if whole else {c: row, b: LinearRegion(8, ROW)}),
     }
     p = problem(builder.build(), seconds, Machine(devices), valid={a: frozenset({HOST})}, handover=HANDOVER)
     return replace(p, estimates=Slow(seconds, 0.0, PER_BYTE), splits=splits)
@@ -160,9 +160,9 @@ def test_what_the_host_reads_is_waited_for_where_it_was_written() -> None:
     a, b = builder.buffer(GROUPS * ROW, "a"), builder.buffer(GROUPS * ROW, "b")
     builder.add(Launch("k", PROGRAM, FACTS, (640,), (16,), (BufferArg(a), BufferArg(b)), (a,), (b,)))
     builder.add(HostTask("look", print, (), (b,), (a,)))
-    row = Slice(ROW)
-    for slices, once, each in (({a: row, b: row}, 0.0, 2.0), ({b: row}, 1.0, 1.0)):
-        q = replace(p, graph=builder.build(), splits={0: Split(0, GROUPS, slices)})
+    row = LinearRegion(ROW)
+    for regions, once, each in (({a: row, b: row}, 0.0, 2.0), ({b: row}, 1.0, 1.0)):
+        q = replace(p, graph=builder.build(), splits={0: Split(0, GROUPS, regions)})
         flows = DataFlows(q, families(q))
         found = flows.waits(0, GROUPS, (0, 1), {})
         assert found[0] == (0.0, 0.0)
@@ -296,7 +296,7 @@ def test_the_latency_of_a_halo_is_part_of_the_handover() -> None:
     a = builder.buffer(GROUPS * ROW, "a")
     builder.add(Launch("k", PROGRAM, FACTS, (640,), (16,), (BufferArg(a),), (a,), (a,)))
     p = problem(builder.build(), [(1.0, 1.0)], Machine((ONE, TWO)), valid={a: frozenset({HOST})}, handover=HANDOVER)
-    halo = {0: Split(0, GROUPS, {a: Slice(ROW, 3 * ROW)})}
+    halo = {0: Split(0, GROUPS, {a: LinearRegion(ROW, 3 * ROW)})}
     p = replace(p, estimates=Slow([(1.0, 1.0)], 1e-3, PER_BYTE), splits=halo)
     flows = DataFlows(p, families(p))
     own = flows.parts((0, 1), (0, 20, GROUPS))

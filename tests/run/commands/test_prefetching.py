@@ -20,7 +20,7 @@ from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import Slice, Split
+from manycl.plan.split import LinearRegion, Split
 from manycl.run.commands.backend import Command, TransferQueue, continues
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
@@ -41,7 +41,7 @@ SECONDS = 0.08
 """Of the kernel on the slow device."""
 LINK, LATENCY = 25e9, 10e-6
 TABLE, INPUT, OUTPUT = 16 << 20, 32 << 20, 16 << 20
-"""Bytes that all work-groups read, and of which each reads, and writes, a slice."""
+"""Bytes that all work-groups read, and of which each reads, and writes, a linear region."""
 
 
 class FarTimes(HoppingTimes):
@@ -76,9 +76,9 @@ class Loop(NamedTuple):
 
     @property
     def splits(self) -> dict[int, Split]:
-        slices = {key: Slice(INPUT // GROUPS) for key in self.inputs}
-        slices |= {key: Slice(OUTPUT // GROUPS) for key in self.outputs}
-        return {1: Split(0, GROUPS, slices=slices)}
+        regions = {key: LinearRegion(INPUT // GROUPS) for key in self.inputs}
+        regions |= {key: LinearRegion(OUTPUT // GROUPS) for key in self.outputs}
+        return {1: Split(0, GROUPS, regions=regions)}
 
 
 class Hopped(NamedTuple):

@@ -23,7 +23,7 @@ from manycl.plan.preemptible import (
     with_preemption,
 )
 from manycl.plan.problem import Problem
-from manycl.run.lowering.chunks import CELLS, FINEST_DEMANDED, MOST, in_chunks
+from manycl.run.lowering.chunks import CHUNKS_PER_PACKET, FINEST_DEMANDED, MOST, in_chunks
 from tests.plan.test_movable import GROUPS, plan, problem
 
 D0, D1 = DeviceIndex(0), DeviceIndex(1)
@@ -93,7 +93,7 @@ def test_packets_on_gpus_are_no_shorter_than_what_fills_them() -> None:
     assert least_groups(asked(D0), 0, D0, GROUPS) == 1.0
     there = Assignment(0, D0, 0, 0.0, 0.2, 0, 0, GROUPS)
     cells = in_chunks(Plan((there,), "p", ("d0", "d1"), 0.2, movable=(0,)), one).assignments
-    assert len(cells) <= max(MOST, ceil(CELLS * GROUPS / least_groups(one, 0, D0, GROUPS)))
+    assert len(cells) <= max(MOST, ceil(CHUNKS_PER_PACKET * GROUPS / least_groups(one, 0, D0, GROUPS)))
 
 
 def ending(*shortens: bool, memories: tuple[int, int] = (0, 0), merge: Reduction = Reduction.NONE) -> Problem:

@@ -1,5 +1,5 @@
-"""When it pays to analyse how launches may be split: the cost is predicted from the numbers of kernels and launches,
-never measured."""
+"""The decision whether it pays to analyse how launches may be split: the cost is predicted from the numbers of kernels
+and launches, never measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from manycl.plan.tuning import PLANNING
 from manycl.utilities.kept import MANY
 
 
-class Looks:
+class AnalysisBudget:
     """The launches that have been analysed for splitting. The analysis is kept, so its cost is paid once: it begins
     when the graphs that might have been split are predicted to have taken so long that it is a small part of that, or
     where this one may gain more."""

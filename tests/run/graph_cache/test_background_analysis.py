@@ -18,7 +18,7 @@ import manycl as mc
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan import splitting
-from manycl.plan.looks import Looks
+from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.executor.lanes import Worker
@@ -50,18 +50,20 @@ def until(condition: Any) -> None:
         time.sleep(1e-3)
 
 
-def batch() -> Any:
+def batch(*numbers: int) -> Any:
     with mc.Queue("cpu/1") as queue:
         x, y = queue.zeros(256, np.int32), queue.zeros(1, np.int32)
         with queue.prepare() as prepared:
-            PROGRAM.add(queue, (256,), (16,), x, 3)
-            PROGRAM.add(queue, (256,), (16,), x, 3)
+            for number in numbers:
+                PROGRAM.add(queue, (256,), (16,), x, number)
             PROGRAM.sum(queue, (256,), (16,), x, y)
         return prepared.graph
 
 
-def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, looks = batch(), Looks()
+@pytest.mark.parametrize("numbers", [(3, 3), (3, 4, 3, 5)])
+def test_each_kind_of_launch_is_analysed_once(numbers: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what ranges of those touch that touch the same, whatever their scalars, is found out once."""
+    graph, budget, kinds = batch(*numbers), AnalysisBudget(), len(set(numbers))
     asked: list[str] = []
     built: list[Launch] = []
     split_of = splitting.split_of
@@ -71,16 +73,16 @@ def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -
         return split_of(launch, sizes)
 
     monkeypatch.setattr(background_analysis, "split_of", noted)
-    work, interest = BackgroundAnalysis(looks), Interest()
+    work, interest = BackgroundAnalysis(budget), Interest()
     work.begin(interest, lambda: None, built.append)
     assert not interest.is_asked, "there is no graph yet"
     for _ in range(2):
         work.begin(interest, lambda: graph, built.append)
     until(lambda: interest.is_done)
-    assert asked == ["add", "sum"]
+    assert asked == [*["add"] * kinds, "sum"]
     assert [launch.name for launch in built] == ["add [0:8]", "sum [0:8]"]
-    assert len(looks.kinds) == 2
-    assert looks.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
+    assert len(budget.kinds) == 2
+    assert budget.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
     work.close()
 
 
@@ -169,7 +171,7 @@ def look():
     finally:
         print("over")
 
-queue.session.models.looking._submit(look)
+queue.session.models.background._submit(look)
 assert begun.wait(60)
 service._current.close = lambda: print("closed", close() or "")
 atexit.register(ending.set)

@@ -1,4 +1,4 @@
-"""Which launches make a chain, and in how many columns it runs: against all paths, and against all numbers."""
+"""Which launches make a chain, and in how many tiles it runs: against all paths, and against all numbers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.simulation.foresee import foresee
 from manycl.run.tiling import tile_fusion
-from manycl.run.tiling.time_skewing import Outline, TileMember, columns_of, movable, needed, shape_of
+from manycl.run.tiling.time_skewing import Outline, TileMember, movable, needed, shape_of, tiles_of
 from manycl.trace import Trace
 from tests.run.chaos.test_state import launch as by_hand
 from tests.run.tiling import test_windows
-from tests.run.tiling.test_passes import COUNT, Link16, apply, everything, sweeps
+from tests.run.tiling.test_time_skewing import COUNT, Link16, apply, everything, sweeps
 
 queue = test_windows.queue
 
@@ -138,8 +138,8 @@ def problem_of(graph: Graph, limit: int, seconds: float, enqueuing: float = 0.0)
 
 @settings(max_examples=25)
 @given(data=st.data(), share=st.floats(0.1, 1.2), at_once=st.sampled_from([2, 3]))
-def test_about_as_many_columns_as_have_room(queue: mc.Queue, data: Any, share: float, at_once: int) -> None:
-    """Against cutting launches into every number of columns, and what these need."""
+def test_about_as_many_tiles_as_have_room(queue: mc.Queue, data: Any, share: float, at_once: int) -> None:
+    """Against cutting launches into every number of tiles, and what these need."""
     names = data.draw(st.sampled_from([("around", "ahead", "behind", "both", "maybe"), ("plane", "tile", "both")]))
     count = data.draw(st.integers(2, 3))
     step = st.tuples(st.sampled_from(names), st.permutations(range(count)), st.integers(1, 2))
@@ -165,7 +165,7 @@ def test_about_as_many_columns_as_have_room(queue: mc.Queue, data: Any, share: f
 def judge(found: tile_fusion._Chooser, sizes: dict[int, int], at_once: int) -> None:
     fitting = 0
     for number in range(2, min(found._shapes[0].groups, 40) + 1):
-        made = columns_of(found._members, found._shapes, number)
+        made = tiles_of(found._members, found._shapes, number)
         assume(made is not None)
         assert made is not None
         whole, windows, _ = needed(made, sizes)
@@ -174,19 +174,19 @@ def judge(found: tile_fusion._Chooser, sizes: dict[int, int], at_once: int) -> N
         if whole + at_once * windows <= found._limit:
             fitting = number
             break
-    number = found._columns(0, len(found._members), at_once)
+    number = found._tiles(0, len(found._members), at_once)
     if number and fitting:
         assert 0.6 * fitting - 1 <= number <= 1.6 * fitting + 2
-    elif fitting:  # not worth it: little of a column would be its own
+    elif fitting:  # not worth it: little of a tile would be its own
         assert fitting > 2 or found._limit >= sum(sizes.values())  # where all fits, nobody asks
-    for way in found.passes():
-        whole, windows, largest = needed(way.columns, sizes)
+    for way in found.time_tiles():
+        whole, windows, largest = needed(way.tiles, sizes)
         assert whole + 2 * windows <= found._limit
         assert largest <= found._limit
 
 
 def simulated(graph: Graph, limit: int, launches: int, at_once: int, seconds: float) -> Trace:
-    """A run with passes of so many launches."""
+    """A run with time tiles of so many launches."""
 
     def predicted(self: object, n: int, k: int) -> tile_fusion._Choice:
         return tile_fusion._Choice(1.0 if (n, k) == (launches, at_once) else inf, n, k)
@@ -198,8 +198,8 @@ def simulated(graph: Graph, limit: int, launches: int, at_once: int, seconds: fl
 
 @pytest.mark.parametrize("seconds", [1e-6, 4e-4])
 def test_what_is_predicted_is_about_what_a_simulated_run_takes(seconds: float) -> None:
-    """Eight sweeps on a quarter of the memory, for every number of launches that a pass may have: where the link takes
-    longest, and where the kernels do."""
+    """Eight sweeps on a quarter of the memory, for every number of launches that a time tile may have: where the link
+    takes longest, and where the kernels do."""
     graph = sweeps(8)
     limit = sum(b.nbytes for b in graph.buffers.values()) // 4
     found = chooser(graph, limit, 1, seconds)
@@ -221,39 +221,39 @@ def test_where_enqueueing_takes_longest_as_many_commands_are_predicted_as_there_
         for at_once in tile_fusion.AT_ONCE:
             trace = simulated(graph, limit, launches, at_once, 1e-6)
             commands = sum(1 for of in (trace.kernels(), trace.transfers(), trace.copies()) for _ in of)
-            # the last columns of a pass, and its copies, are few
+            # the last tiles of a time tile, and its copies, are few
             assert 0.5 < found._predicted(launches, at_once).seconds / commands < 0.75
 
 
 def test_the_choice_that_is_predicted_to_be_done_soonest_is_made() -> None:
-    """All launches are in some pass, as many in each as was chosen."""
+    """All launches are in some time tile, as many in each as was chosen."""
     graph = sweeps(8)
     found = chooser(graph, sum(b.nbytes for b in graph.buffers.values()) // 4, 1)
     assert found is not None
     for best in (2, 3, 4, 8):
         found._predicted = lambda n, k, best=best: tile_fusion._Choice(1.0 if (n, k) == (best, 2) else 2.0, n, k)  # type: ignore
-        passes = list(found.passes())
-        nodes = [list(p.nodes) for p in passes]
+        time_tiles = list(found.time_tiles())
+        nodes = [list(p.nodes) for p in time_tiles]
         assert [n for of in nodes for n in of] == list(range(8))
         assert max(map(len, nodes)) == best
         assert all(len(a) >= len(b) - 1 for a, b in pairwise(nodes))
     found._predicted = lambda n, k: tile_fusion._Choice(inf, n, k)  # type: ignore[method-assign]
-    assert not list(found.passes())
+    assert not list(found.time_tiles())
 
 
 @given(
     st.integers(2, 8), st.integers(0, 20), st.integers(-1, 6), st.integers(0, 12), st.integers(1, 60), st.integers(2, 3)
 )
-def test_the_fewest_columns_of_which_so_many_have_room(
+def test_the_fewest_tiles_of_which_so_many_have_room(
     groups: int, whole: int, each: int, band: int, limit: int, at_once: int
 ) -> None:
-    """Of a launch of at least four groups, and where a column can be half as large again as what it shares."""
+    """Of a launch of at least four groups, and where a tile can be half as large again as what it shares."""
     made = tile_fusion._Chooser.__new__(tile_fusion._Chooser)
     made._limit, made._known = limit, {(0, 2): (whole, float(each), float(band))}
     made._shapes = [Outline(groups, {}, {})]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tile_fusion, "STEPS", math.inf)  # sizes are not rounded
-        found = made._columns(0, 2, at_once)
+        found = made._tiles(0, 2, at_once)
     fitting = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) <= limit]
     certain = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) < limit]
     room = Fraction(limit - whole, at_once)
