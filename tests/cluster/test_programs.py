@@ -191,3 +191,31 @@ def test_arrays_may_be_larger_than_a_node(client: Any, policy: Any, monkeypatch:
 
 def little_memory(dask_worker: Any) -> dict[str, int]:
     return {"memory": 6 << 20}
+
+
+def test_prepared_graphs_and_host_functions(queue: mc.Queue) -> None:
+    """A graph runs again without being planned anew; a function of the host between its launches sees the arrays."""
+    start, seen = np.random.default_rng(8).random((N, N), np.float32), list[np.ndarray]()
+
+    def sweeps(on: mc.Queue, graph: bool) -> np.ndarray:
+        u, v = on.array(start), on.array(start)
+
+        def enqueue() -> None:
+            PROGRAM.sweep(on, (N, N), (16, GROUP), u, v, N)
+            on.call(lambda data: seen.append(data.copy()), v, writes=())
+            PROGRAM.sweep(on, (N, N), (16, GROUP), v, u, N)
+
+        if graph:
+            with on.prepare() as prepared:
+                enqueue()
+            for _ in range(4):
+                prepared.run()
+        else:
+            for _ in range(4):
+                enqueue()
+        return u.get()
+
+    with mc.Queue("cpu") as alone:
+        expected = sweeps(alone, False)
+    assert sweeps(queue, True).tobytes() == expected.tobytes()
+    assert [a.tobytes() for a in seen[4:]] == [a.tobytes() for a in seen[:4]]
