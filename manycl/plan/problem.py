@@ -387,6 +387,11 @@ class Problem:
                 found[node] = (*found.get(node, ()), key)
         return found
 
+    @cached_property
+    def homes(self) -> Mapping[int, Sequence[float]]:
+        """The :meth:`home_seconds` of every node that has results, by device; the last: of the host."""
+        return {n: [self.home_seconds(n, d) for d in (*self.machine.indices, ON_HOST)] for n in self.results}
+
     def home_seconds(self, node: int, device: DeviceIndex, groups: int = 0) -> float:
         """Return the seconds in which what a device has written of a node's results comes to the host: after all of the
         node, or after a range of so many groups."""

@@ -212,28 +212,27 @@ def _indices(kernel: Kernel, count: int) -> list[str]:
 
 
 def _pattern(batches: _Batches, name: str, kind: str, size: int) -> tuple[AccessPattern, str]:
-    """Return the narrowest pattern that holds for the batches that are analysed, and why more may be accessed."""
+    """Return the narrowest pattern that holds for the batches that are analysed, and why more, or (of what is read)
+    less, may be accessed."""
     spans: list[tuple[int, int, int]] = []  # number, first element and end, of each batch that touches any
-    looked = batches.looked()
+    looked, why = batches.looked(), ""
     for batch in looked:
         region, exact, reason = batches.touched(name, kind, batch)
-        intervals = region.intervals
-        if not exact:
-            return all_or_any, reason
-        if len(intervals) > 1:
-            return all_or_any, ""
+        intervals, why = region.intervals, why or ("" if exact else reason)
+        if (why and kind != "read") or len(intervals) > 1:
+            return all_or_any, why
         spans += [(batch, low // size, -(-high // size)) for low, high in intervals]
     if not spans:
         return AccessPattern("unused"), ""
     (first, low, high), last = spans[0], len(batches) - 1
     count = high - low
+    if len({span[1:] for span in spans}) == 1 and (why or len(spans) > 1):
+        return all_or_any, why
     if first == 0 and low == 0 and all(a == b * count and (e == a + count or b == last) for b, a, e in spans):
-        return successive_subsections(count), ""
-    if len({span[1:] for span in spans}) == 1 and len(spans) > 1:
-        return all_or_any, ""
+        return successive_subsections(count), why
     whole = [span for span in spans if span[0] != last]  # the last batch may have fewer points
     start, end = _line([s[:2] for s in spans]), _line([s[::2] for s in spans]) or _line([s[::2] for s in whole])
-    return AccessPattern("continuous_subsections", 0, start, end), ""
+    return AccessPattern("continuous_subsections", 0, start, end), why
 
 
 def _line(points: Sequence[tuple[int, int]]) -> str:

@@ -255,8 +255,8 @@ class Timeline(Operations):
     def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> Fit:
         """Return the fit of a whole node on the device where it ends first, and its results are on the host, the first
         of equals; ``more``: seconds by device that are added to the end instead."""
-        if not more and node in self.problem.results:
-            more = [self.problem.home_seconds(node, d) for d in self.problem.machine.indices]
+        if not more:
+            more = self.problem.homes.get(node, ())
         bounds: list[tuple[float, int]] = []  # the ends if all data were there
         for place, device in enumerate(devices):
             seconds = self.rows[node][device]

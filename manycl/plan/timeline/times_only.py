@@ -67,8 +67,10 @@ class TimesOnly:
                 busy[a.device] = a.end
 
     def put(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> None:
-        """Place a node on the device (``ON_HOST``: the host) where it ends first, the first of equals. ``more``:
-        seconds by device that are added to the end."""
+        """Place a node on the device (``ON_HOST``: the host) where it ends first, and its results are on the host, the
+        first of equals. ``more``: seconds by device that are added to the end instead."""
+        if not more:
+            more = self._problem.homes.get(node, ())
         view, end, where, kernels, needs = self._view, self._end, self._where, self._kernels, self._needs
         enqueues = self._enqueues
         row, edges, earliest = view.seconds[node], view.before[node], view.earliest[node]

@@ -123,6 +123,17 @@ def test_what_the_analysis_cannot_see_is_taken_for_a_promise() -> None:
     assert call.counts == (n,)
 
 
+def test_row_pointers_are_read_by_rows_though_how_often_is_decided_by_data() -> None:
+    """What a row reads of the values depends on these; of the pointers, a batch reads no more than its own."""
+    body = "float s = 0; for (int k = st[i]; k < st[i + 1]; k++) s += v[k]; o[i] = s;"
+    st, v, o = np.arange(101, dtype=np.int32), np.ones(100, np.float32), np.zeros(100, np.float32)
+    found = mc.ParallelFor(body, batch=4).derive(100, st=st, v=v, o=o)
+    reads = {name: found.arrays[name].reads for name in ("st", "v")}
+    assert str(reads["st"]) == "continuous_subsections(batch * 4, batch * 4 + 5)"
+    assert reads["v"] == mc.all_or_any
+    assert found.arrays["o"].writes == mc.successive_subsections(4)
+
+
 def test_loops_that_may_not_run_twice() -> None:
     x = np.zeros(10, np.float32)
     assert not mc.ParallelFor("x[i] *= 2;").derive(10, x=x).is_idempotent

@@ -221,5 +221,5 @@ def test_runs_go_on_without_what_is_lost() -> None:
         assert SEEN["recovered"] > SEEN["failed"] / 2, SEEN
         assert SEEN["plans"] > 0
         assert SEEN["after losses"] > 0 or EXAMPLES < 1000, "in one of fifty examples that lose a device"
-    assert SEEN["lagging"] > 0 or SEEN["may lag"] < EXAMPLES, SEEN
+    assert SEEN["lagging"] > 0 or SEEN["may lag"] < 200, "one of some twenty"
     assert SEEN["paused"] > 0 or SEEN["runs"] < 6 * EXAMPLES, SEEN
