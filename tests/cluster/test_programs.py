@@ -17,9 +17,12 @@ N, GROUP = 64, 4
 SOURCE = """
 kernel void sweep(global const float *u, global float *v, long n) {
     long x = get_global_id(0), y = get_global_id(1);
-    if (x > 0 && x < n - 1 && y > 0 && y < n - 1)
-        v[y * n + x] = 0.2f * (u[y * n + x] + u[y * n + x - 1] + u[y * n + x + 1]
-                               + u[(y - 1) * n + x] + u[(y + 1) * n + x]);
+    if (x > 0 && x < n - 1 && y > 0 && y < n - 1) {
+        float sum = 0;
+        for (long i = -1; i <= 1; i++)
+            for (long j = -1; j <= 1; j++) sum += u[(y + i) * n + x + j];
+        v[y * n + x] = sum / 9;
+    }
 }
 kernel void product(global const float *a, global const float *b, global float *c, long n) {
     long x = get_global_id(0), y = get_global_id(1);
@@ -66,8 +69,8 @@ def inner(first: int, end: int) -> Mask:
 
 def around(first: int, end: int) -> Mask:
     """The points that they look at."""
-    changed = inner(first, end)
-    return np.logical_or.reduce([np.roll(changed, by, axis) for by, axis in ((0, 0), (1, 0), (-1, 0), (1, 1), (-1, 1))])
+    changed, steps = inner(first, end), (-1, 0, 1)
+    return np.logical_or.reduce([np.roll(changed, (i, j), (0, 1)) for i in steps for j in steps])
 
 
 def stencil(queue: mc.Queue) -> np.ndarray:
