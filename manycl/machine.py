@@ -24,7 +24,7 @@ DeviceIndex = NewType("DeviceIndex", int)
 
 ALIGNMENT = 4096  # bytes; where parts of allocations may begin: at multiples, on any device that there is
 
-DEVICE_KINDS = ("cpu", "gpu", "accelerator")
+DEVICE_KINDS = ("cpu", "gpu", "accelerator", "node")
 MOST_QUEUES = 64  # for kernels, of one device
 EXTENSIONS = frozenset(("cl_khr_fp16", "cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"))
 """The extensions of which the analysis finds out whether a kernel needs them."""

@@ -36,6 +36,7 @@ _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
     "cpu": {"queues": 1, "launch_overhead": 5e-6},
     "gpu": {"queues": 16, "launch_overhead": 10e-6},
     "accelerator": {"queues": 1, "launch_overhead": 10e-6},
+    "node": {"queues": 1, "launch_overhead": 0.5e-3},
 }
 _MAY_BE_ZERO = ("launch_overhead", "enqueuing", "enqueuing_copy", "latency", "local_memory", *_POWERS, "energy")
 _MOST = 10**6  # of a count

@@ -200,7 +200,7 @@ def _machines(draw: st.DrawFn) -> Machine:
         devices.append(
             Device(
                 name=f"{draw(st.sampled_from(['cpu', 'gpu', 'odd-one']))}{number}.{number}",
-                kind=draw(st.sampled_from(["cpu", "gpu", "accelerator"])),
+                kind=draw(st.sampled_from(["cpu", "gpu", "accelerator", "node"])),
                 model=draw(_words),
                 platform=draw(_words),
                 driver=draw(_words),

@@ -1,3 +1,3 @@
 """The Python API: queues, programs, kernels, events and prepared graphs, called the way PyOpenCL calls them.
 
-May import report and the stages before."""
+May import report, cluster and the stages before."""

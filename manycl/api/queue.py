@@ -19,6 +19,7 @@ from manycl.api.events import Event, MoveEvent, ReadEvent
 from manycl.api.prepared import CollectingQueue, Prepared
 from manycl.api.recording import Recording
 from manycl.api.submission import PREPARED, Submission
+from manycl.cluster.dask_client import DaskClient
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
@@ -46,7 +47,8 @@ Value = TypeVar("Value")
 class Queue(CollectingQueue):
     """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
 
-    ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
+    ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all), or a client of a Dask
+    cluster, whose workers are the devices then (docs/clusters.md); ``policy``: a name, a policy object or
     a plan (default: MANYCL_POLICY, else ``auto``); ``queues``: command queues per device name or kind; ``options``: the
     policy's. ``session`` shares the devices and arrays of another queue, which closes them. ``profile=False`` gives up
     kernel times in traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for
@@ -66,7 +68,7 @@ class Queue(CollectingQueue):
     @uncollected()
     def __init__(  # noqa: PLR0913 (all that can be said of a queue)
         self,
-        devices: str | Sequence[str] | None = None,
+        devices: str | Sequence[str] | DaskClient | None = None,
         *,
         policy: str | Policy | Plan | None = None,
         queues: Mapping[str, int] | None = None,
@@ -83,7 +85,12 @@ class Queue(CollectingQueue):
         if session is None:
             with Uninterrupted():  # it imports drivers
                 from manycl.run.session.session import Session
-            session = Session(devices, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
+            found: Any = devices
+            if isinstance(devices, DaskClient):
+                from manycl.api.node import workers
+
+                found = workers(devices, Queue)
+            session = Session(found, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
         elif merging is not None and merging != session.data.merging:
             raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
         elif as_planned is not None and as_planned != session.data.as_planned:

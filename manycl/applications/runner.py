@@ -13,6 +13,7 @@ import numpy as np
 from manycl.api.arrays.host_arrays import AnyArray, as_bytes
 from manycl.applications.application import Application, Iterate
 from manycl.applications.python_files import functions
+from manycl.drivers.choice import Opened
 from manycl.errors import ResultError, RunError
 from manycl.graph.graph import BufferKey, Graph
 from manycl.plan.merging import Merging
@@ -43,7 +44,7 @@ class Runner:
     def __init__(
         self,
         application: Application,
-        devices: str | Sequence[str] | None = None,
+        devices: str | Sequence[str] | Opened | None = None,
         *,
         profile: bool = True,
         serve: bool | None = None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from manycl import flags
@@ -16,6 +17,7 @@ from manycl.utilities import user_file
 
 if TYPE_CHECKING:
     from manycl.applications.application import Application
+    from manycl.drivers.choice import Opened
     from manycl.trace import Trace
 
 DEVICES = (
@@ -72,6 +74,25 @@ def source_options(args: argparse.Namespace) -> list[str]:
 
 def add_devices(parser: argparse._ActionsContainer) -> None:
     completed(parser.add_argument("--devices", metavar="SPEC", help=DEVICES), completion.devices, listed=True)
+
+
+@contextmanager
+def cluster(args: argparse.Namespace) -> Iterator[str | Opened | None]:
+    """Have the devices that arguments mean: of ``--cluster`` the workers, for as long as the block lasts. Raises
+    ManyclError."""
+    if args.cluster is None:
+        yield args.devices
+        return
+    if args.devices is not None or args.serve:
+        raise ManyclError("--cluster: a cluster's workers have devices of their own", hint="no --devices, no --serve")
+    try:
+        from manycl.api.node import workers
+        from manycl.api.queue import Queue
+        from manycl.cluster.opening import connected
+    except ModuleNotFoundError as error:
+        raise ManyclError(f"--cluster: {error.name} is not installed", hint="pip install distributed") from None
+    with connected(args.cluster) as client:
+        yield workers(client, Queue)
 
 
 def add_machine(parser: argparse._ActionsContainer, words: str) -> None:

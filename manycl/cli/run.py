@@ -18,6 +18,7 @@ examples:
   manycl run transformer.json --check
   manycl run transformer.json -D H=8 -D beta=256 --devices cpu/2 --policy clustering --gantt run.html
   manycl run app.json --policy my_policies.py:mine --trace run.jsonl
+  manycl run app.json --cluster tcp://10.0.0.5:8786
 exit status: 0 done (and checked), 1 a check failed, 2 bad input or a failed run
 """
 
@@ -26,6 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     options.add_application(parser)
     options.add_devices(parser)
+    workers = "run on the workers of the Dask cluster whose scheduler has this address (docs/clusters.md)"
+    parser.add_argument("--cluster", metavar="ADDRESS", help=workers)
     options.add_policy(parser)
     serve = "use the devices of `manycl serve`, which are warm (docs/serve.md)"
     parser.add_argument("--serve", action="store_true", default=None, help=serve)
@@ -58,9 +61,10 @@ def run(args: argparse.Namespace) -> int:
     application = options.application(args)
     _check_targets(args, application)
     told = None if args.story is None else _node(application.graph, args.story)
-    with Runner(
-        application, args.devices, serve=args.serve, merging=args.merging, as_planned=args.as_planned
-    ) as runner:
+    with (
+        options.cluster(args) as devices,
+        Runner(application, devices, serve=args.serve, merging=args.merging, as_planned=args.as_planned) as runner,
+    ):
         seconds = []
         for turn in range(args.repeat):
             if turn:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from manycl import flags
 from manycl.device_syntax import EXAMPLES, Item, parse
@@ -40,7 +40,14 @@ class OpenDevice:
         return driver
 
 
-def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:
+class Opened(NamedTuple):
+    """Devices that are opened by their handles, and the machine that they are, in the same order."""
+
+    machine: Machine
+    devices: tuple[OpenDevice, ...]
+
+
+def open_devices(selection: str | Sequence[str] | None = None) -> Opened:
     """The machine that a selection means (None: MANYCL_DEVICES, else ``all``), and handles in the same order. CPU
     devices that prove to compute in the host's memory have ``memory == HOST``. Every other device, also every part of
     one, has a memory of its own, with links of prior estimates: with the host's memory, and with those of devices that
@@ -64,7 +71,7 @@ def choose(items: Sequence[Item]) -> list[OpenDevice]:
     return _choose(items, found.roots)
 
 
-def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, ...]]:
+def arranged(chosen: Sequence[OpenDevice]) -> Opened:
     """The machine that devices are, and they with their places in it."""
     memories, met = 1, defaultdict[tuple[str, str], dict[str, Any]](dict)
     opened: list[OpenDevice] = []
@@ -80,7 +87,7 @@ def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, .
     return joined(opened)
 
 
-def joined(opened: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, ...]]:
+def joined(opened: Sequence[OpenDevice]) -> Opened:
     """The machine of devices that have their places, and they as their handles say which of them wait for each other
     and copy from each other."""
     domains = [next((o.device.name for o in opened if c.handle.waits_for(o.handle)), "") for c in opened]
@@ -90,7 +97,7 @@ def joined(opened: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, ...
     ends = [pair for m in range(1, memories) for pair in ((HOST, m), (m, HOST))]
     ends += [(a.device.memory, b.device.memory) for a in own for b in own if a is not b and b.handle.can_copy(a.handle)]
     links = tuple([Link(*pair, _PRIOR_BANDWIDTH, _PRIOR_LATENCY) for pair in ends])
-    return Machine(tuple(o.device for o in opened), links), tuple(opened)
+    return Opened(Machine(tuple(o.device for o in opened), links), tuple(opened))
 
 
 def _survey_for(items: Sequence[Item]) -> Survey:
@@ -209,7 +216,7 @@ def _refusal(item: Item | str, problem: str) -> DeviceError:
     return DeviceError("\n    ".join([f"{item}: {problem}; here are", *there, *survey().notes]), hint=EXAMPLES)
 
 
-Opener = Callable[[str | Sequence[str] | None], tuple[Machine, tuple[OpenDevice, ...]]]
+Opener = Callable[[str | Sequence[str] | None], Opened]
 
 
 def opener(serve: bool | None) -> Opener:

@@ -21,9 +21,10 @@ from typing import NamedTuple
 from manycl.graph.graph import Launch
 from manycl.machine import Device
 
-ITEMS_PER_UNIT = {"cpu": 1, "gpu": 2048, "accelerator": 2048}
+ITEMS_PER_UNIT = {"cpu": 1, "gpu": 2048, "accelerator": 2048, "node": 1}
 """Work-items that fill one compute unit. GPUs: the threads that may be resident on one (2048 on most of NVIDIA's
-data-centre parts; fewer are needed where each has much to do, so small kernels may share a GPU less than this says)."""
+data-centre parts; fewer are needed where each has much to do, so small kernels may share a GPU less than this says).
+Nodes: as their processors; a node fills its GPUs itself."""
 
 
 def share(launch: Launch, device: Device) -> float:

@@ -88,6 +88,7 @@ KEYS = {
         "worker_fetch_ms",
         "open_ms",
     },
+    "cluster": {"open_ms", "kernel_us", "kernel_client_us", "step_ms", "run_ms", "sweep_ms", "map_overlap_ms", "same"},
     "builtin_functions": {
         "compile_ms",
         "found_ms",

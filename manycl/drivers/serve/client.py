@@ -8,7 +8,7 @@ from typing import Any
 
 from manycl import flags
 from manycl.device_syntax import parse
-from manycl.drivers.choice import OpenDevice, arranged
+from manycl.drivers.choice import OpenDevice, Opened, arranged
 from manycl.drivers.driver import Driver, DriverError
 from manycl.drivers.serve.place import START, connected
 from manycl.drivers.survey import in_use, refuse_forked
@@ -18,7 +18,7 @@ from manycl.drivers.worker.handle import ProcessHandle
 from manycl.drivers.worker.link import Ending
 from manycl.drivers.worker.messages import Channel
 from manycl.errors import DeviceError
-from manycl.machine import Device, Machine
+from manycl.machine import Device
 
 
 class ServedHandle(ProcessHandle):
@@ -45,7 +45,7 @@ class ServedHandle(ProcessHandle):
         return WorkerDriver(device, self._selection, Channel(connection), lambda _: ending, pid, is_shared=True)
 
 
-def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:
+def open_served(selection: str | Sequence[str] | None = None) -> Opened:
     """Open devices as :func:`manycl.drivers.choice.open_devices` does, of the user's service. Raises DeviceError."""
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()

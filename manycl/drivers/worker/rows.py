@@ -14,10 +14,12 @@ from manycl.region import Rectangle
 def copy_rows(target: Bytes, source: Bytes, rectangles: Sequence[Rectangle], to: int, of: int) -> None:
     """Copy rectangles of a buffer whose byte b is byte ``b + to`` of one array, and ``b + of`` of the other one."""
     for rect in rectangles:
-        np.copyto(_rows(target, rect, to), _rows(source, rect, of))
+        np.copyto(rows_of(target, rect, to), rows_of(source, rect, of))
 
 
-def _rows(data: Bytes, rect: Rectangle, shift: int) -> Bytes:
+def rows_of(data: Bytes, rect: Rectangle, shift: int) -> Bytes:
+    """Return the rows of a rectangle of a buffer whose byte b is byte ``b + shift`` of ``data``: a view; of one row,
+    all of it."""
     start = rect.offset + shift
     if rect.rows == 1:
         return data[start : start + rect.width]

@@ -482,7 +482,7 @@ def failure(playback: Playback, failed: Failed, result: Result, why: str = "", f
     sizes = ""
     if node is not None and isinstance(task := graph.nodes[node], Launch):
         sizes = f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
-    playback.lose(f"{what} failed on {on}")
+    lost = buffer_names(playback.lose(f"{what} failed on {on}"), playback.command_graph)
     event = FailureEvent(failed.time, number, what, on, failed.message)
     result = replace(result, failures=(event,))
     kernels = sum(1 for _ in result.trace.kernels())
@@ -491,4 +491,5 @@ def failure(playback: Playback, failed: Failed, result: Result, why: str = "", f
         f"  done before: {playback.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
         + (f"\n  {why}" if why else "")
     )
-    return RunFailure(message, result, hint="arrays that unfinished kernels write have unknown contents now")
+    hint = "arrays that unfinished kernels write have unknown contents now" + (f": {lost}" if lost else "")
+    return RunFailure(message, result, hint=hint)

@@ -290,8 +290,9 @@ class Playback:
         history.lose(stopped.lost)
         return history
 
-    def lose(self, reason: str) -> None:
-        """Record in the directory, for a run that has not come to its end, where contents are, or unknown."""
+    def lose(self, reason: str) -> list[BufferKey]:
+        """Record in the directory, for a run that has not come to its end, where contents are, or unknown. Return the
+        keys of buffers, or pieces, whose contents are unknown now."""
         self.command_graph = self.written()
         self._is_over = True
         failures = [self.failed] if self.failed is not None else []
@@ -299,6 +300,7 @@ class Playback:
         leave({key: masks[key] for key in self.command_graph.leaves}, self.directory)
         for key in unknown.intersection(self.command_graph.leaves):
             self.directory.lose(key, reason)
+        return [key for key in self.command_graph.leaves if key in self.directory.lost]
 
     def _was_given(self) -> set[int]:
         """Return the indices of the commands that were enqueued."""

@@ -21,6 +21,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.rescheduling import Rescheduler
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import HostCall, Run, nodes_of
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
@@ -219,7 +220,7 @@ def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]
     return Plan(tuple(decided[n] for n in sorted(decided)), "", tuple(d.name for d in problem.machine.devices), 0.0)
 
 
-def buffer_names(keys: Collection[BufferKey], subject: Subject) -> str:
+def buffer_names(keys: Collection[BufferKey], subject: Subject | CommandGraph) -> str:
     """Return, for messages, the names of the buffers of keys, which may be those of pieces."""
     pieces, buffers = subject.lowered.graph.buffers, subject.problem.graph.buffers
     found = dict.fromkeys(b.whole if isinstance(b := pieces[key], Piece) else key for key in keys)

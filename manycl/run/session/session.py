@@ -13,7 +13,7 @@ from math import inf
 from typing import cast
 
 from manycl import flags
-from manycl.drivers.choice import opener
+from manycl.drivers.choice import Opened, opener
 from manycl.drivers.survey import is_forked
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
@@ -54,8 +54,8 @@ _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class Session:
-    """A session on ``devices``: a value as ``--devices`` takes it (None: MANYCL_DEVICES, else all). Use it as a context
-    manager, or ``close`` it.
+    """A session on ``devices``: a value as ``--devices`` takes it (None: MANYCL_DEVICES, else all), or
+    devices that are found already. Use it as a context manager, or ``close`` it.
 
     ``profile=False`` leaves the devices' clocks off: traces then hold no kernels and estimates stay first guesses, but
     NVIDIA's driver enqueues a kernel in 9.6 us instead of 15.9 (benchmarks/devices.py drivers). ``"learning"``: the
@@ -77,7 +77,7 @@ class Session:
 
     def __init__(
         self,
-        devices: str | Sequence[str] | None = None,
+        devices: str | Sequence[str] | Opened | None = None,
         *,
         profile: Profile = None,
         remember: bool | None = None,
@@ -88,7 +88,9 @@ class Session:
         flags.check()
         self.debug = flags.debug()
         self.observers = debugging(self.debug)
-        everything, opened = opener(serve)(devices if devices is not None else flags.devices())
+        if not isinstance(devices, Opened):
+            devices = opener(serve)(devices if devices is not None else flags.devices())
+        everything, opened = devices
         events = DeviceEvents((d.name for d in everything.devices), left)
         self.models = Models(remember)
         self.devices = DeviceSet(everything, opened, events, self.models, profile)

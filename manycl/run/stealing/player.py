@@ -178,10 +178,12 @@ class MovingPlayer(Dynamic):
         self._add(self._following.shortened(token, found, now))
         return self._released()
 
-    def lose(self, reason: str) -> None:
-        super().lose(reason)
-        for key in self._nowhere - self.directory.valid.keys():
+    def lose(self, reason: str) -> list[BufferKey]:
+        lost = super().lose(reason)
+        nowhere = [*(self._nowhere - self.directory.valid.keys())]
+        for key in nowhere:
             self.directory.lose(key, reason)
+        return lost + nowhere
 
     def plan(self, name: str) -> Plan:
         return self._following.plan(name) or self._followed
