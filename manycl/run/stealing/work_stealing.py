@@ -356,13 +356,12 @@ class WorkStealing:
 
     def foresee(self, speeds: Mapping[DeviceIndex, float]) -> None:
         """Take devices that have not begun to be so many times as fast as planned, and divide a launch that none has
-        begun so that all would end together."""
-        begun = any(w.ran for w in self.workers.values())
+        begun, now or before, so that all would end together."""
         for w in self._present:
             if not w.ran:
                 w.rate = w.planned * speeds.get(w.device, 1.0)
         workers = sorted((w for w in self._present if w.rest[0] < w.rest[1]), key=lambda w: w.rest)
-        if begun or self.in_turn or self._open:
+        if self._rest < self._before[-1] or self.in_turn or self._open:
             return
         rates, begin = [*accumulate(w.rate for w in workers)], 0
         for w, until in zip(workers, rates, strict=True):
