@@ -133,7 +133,7 @@ def endings(problem: Problem, share: Assignment, others: bool) -> int:
     packet = max(alone - seconds / share.groups, device.launch_overhead, ROUNDING)
     if device.kind == "cpu":  # a core decides and enqueues
         packet += ENQUEUING / sum(max(1, d.compute_units) for d in problem.machine.devices if d.kind == "cpu")
-    else:  # (beside an H200, 65 packets take a run of 110 ms 7 ms: they are compiled anew, and followed one by one)
+    elif problem.repeated:  # (beside an H200, 65 packets take a run of 110 ms 7 ms: else, it would be played as before)
         packet += problem.handover
     most = int(share.groups // least_groups(problem, share.node, share.device, split.groups))
     soon = PACKETS if problem.machine.memories > 1 else ceil(seconds * at_a_time(device) / within(device))

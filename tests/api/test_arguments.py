@@ -52,7 +52,7 @@ MAY = {
     "npt.DTypeLike": {"class"}, "Callable[..., Any]": {"function", "class"}, "NDRangeFunction": {"function", "class"},
     "Callable[[], Any]": {"function", "class"}, "Callable[[Event], Any]": {"function", "class"},
     "Bound": {"text", "function", "class"}, "AnyArray": {"array"}, "Kernel": set(), "Array": set(), "Queue": set(),
-    "Placement": set(),
+    "Placement": set(), "DaskClient": set(),
     "Sequence[Event]": set(), "Sequence[Array]": set(), "Mapping[str, int]": set(), "Session": set(),
     "Policy": set(), "Plan": set(), "Merging": set(), "How": set(), "Literal['learning']": set(),
     "Mapping[str, Bounds]": set(), "Mapping[str, str]": set(), "Mapping[str, AccessPattern]": set(),
