@@ -163,6 +163,8 @@ def decide(facts: Facts) -> Decision:
         return _planned(f"policy {facts.policy} was asked for", lasts=True)
     if facts.need is not None:
         return _planned(facts.need.value)
+    if facts.is_awaited:
+        return _planned("other processes would wait: launches run in packets")
     found = _of_one(facts) if facts.devices == 1 else _of_several(facts)
     return _planned("the device has left") if found.device in facts.away else found
 
@@ -177,8 +179,6 @@ def _eager(reason: str, device: DeviceIndex, is_settled: bool = False, lasts: bo
 
 
 def _of_one(facts: Facts) -> Decision:
-    if facts.is_awaited:
-        return _planned("other processes would wait: launches run in packets")
     lasts = not facts.is_demanded
     return _eager("there is one device", DeviceIndex(0), lasts, lasts)
 
