@@ -36,6 +36,9 @@ class ValidInterval(NamedTuple):
 BufferRange = tuple[BufferKey, int, int]
 """A buffer, and the bytes from one up to another one."""
 
+Way = tuple[tuple[int, int, DeviceIndex, int, float], ...]
+"""Transfers one after another: from, to, device, queue, and seconds alone."""
+
 HANDOVER = 50e-6
 """Seconds of a handover from device to device, until measured (36-52 us with PoCL on two cores, 110 between H200s)."""
 ENQUEUING = 20e-6
@@ -268,6 +271,11 @@ class Problem:
     def routes(self) -> Routes:
         """:attr:`Machine.routes`, which know what they have found."""
         return self.machine.routes
+
+    @cached_property
+    def ways(self) -> dict[tuple[int, int, DeviceIndex], Way]:
+        """The transfers that bring so many bytes from a memory to a device's, as far as they have been asked for."""
+        return {}
 
     @cached_property
     def enqueuing(self) -> list[tuple[float, float]]:

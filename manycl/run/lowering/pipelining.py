@@ -203,9 +203,9 @@ class _Cutter:
             if split is not None:
                 arrived = timeline.arrival([part for part in needs if part[0] not in split.regions], device, [], [])
                 wait = fit.start - max(free, arrived)
-                moves = [m for m, *_ in fit.hops if m.buffer in split.regions]
+                moves = [m for m in fit.hops if m.buffer in split.regions]
                 link = sum([m.end - m.start for m in moves])
-                self._inputs[i] = _Inputs([(m.nbytes, m.source, m.target) for m in moves], link, wait)
+                self._inputs[i] = _Inputs([(m.high - m.low, m.source, m.target) for m in moves], link, wait)
                 if self._pays(min(wait, fit.end - fit.start)):  # a wait too short as a whole is too short in part
                     gain = self._cut_inputs(i, fit.end - fit.start, link)
             free = fit.end - gain
