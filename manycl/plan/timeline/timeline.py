@@ -366,6 +366,13 @@ class Timeline(Operations):
                 waits.append(op)
         return waits
 
+    def bring(self, regions: Sequence[BufferRange], device: DeviceIndex) -> float:
+        """Place the transfers that bring bytes of buffers to a device's memory; return when they are there."""
+        hops: list[Hop] = []
+        arrive = self.arrival(regions, device, hops, [])
+        self._transferred(hops, (), self.memory[device])
+        return arrive
+
     def place(self, fit: Fit, queue: int | None = None) -> None:
         """Place a whole node."""
         self._complete_whole(fit[0], self.take(fit, queue), self.memory[fit[1]])
