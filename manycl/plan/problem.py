@@ -282,6 +282,11 @@ class Problem:
         """The seconds of the host's thread that enqueues a kernel and a transfer, by device; the last: on the host."""
         return [*[(d.enqueuing, d.enqueuing_copy) for d in self.machine.devices], (0.0, 0.0)]
 
+    def given(self, device: DeviceIndex, kernels: float, transfers: float) -> float:
+        """Return the seconds in which the host's thread enqueues so many kernels and transfers of a device."""
+        kernel, transfer = self.enqueuing[device]
+        return kernels * kernel + transfers * transfer
+
     @cached_property
     def whole_needs(self) -> list[list[BufferRange]]:
         """The :meth:`needs` of every node as a whole."""
