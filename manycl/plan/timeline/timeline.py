@@ -351,17 +351,21 @@ class Timeline(Operations):
         what = new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
         return self._add(what, after, slots)
 
-    def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
-        """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
+    def _transferred(
+        self, hops: Sequence[Hop], after: Sequence[int], memory: int, partial: DeviceIndex | None = None
+    ) -> list[int]:
+        """Place transfers; return the operations ``after`` and those that bring bytes to a memory. ``partial``: as of a
+        :class:`Move`."""
         waits, made, arrived, add, together = [*after], list[int](), self.intervals.arrived, self._add, self._together
         for key, low, high, writer, a, b, lane, start, end, origin, by, slots, _ in hops:
-            move = new(Move, (key, low, high, writer, a, b, lane, start, end, None))
+            move = new(Move, (key, low, high, writer, a, b, lane, start, end, partial))
             if by is not None:
                 op = add(move, (made[by],), slots)
             else:
                 op = add(move, together.get(origin, (origin,)) if origin != INITIAL else (), slots)
             made.append(op)
-            arrived(move, op)
+            if partial is None:
+                arrived(move, op)
             if b == memory:
                 waits.append(op)
         return waits
@@ -444,36 +448,25 @@ class Timeline(Operations):
             others.setdefault(self.memory[a.device], []).append(op)
         waits = others.pop(self.memory[home])
         ready = max((self.end[op] if self.device[op] == home else self.heard[op] for op in ops), default=self.floor)
+        buffers, keys = self.problem.graph.buffers, self.problem.graph.nodes[node].writes
         for memory, members in sorted(others.items()):
-            device = min(self.device[op] for op in members)
-            for key in self.problem.graph.nodes[node].writes:
-                op = self._send(node, key, device, memory, home, members)
-                ready = max(ready, self.end[op] if self.device[op] == home else self.heard[op])
-                waits.append(op)
+            last = max(members, key=self.end.__getitem__)
+            self._together[last] = tuple(members)
+            for key in keys:
+                hops: list[Hop] = []
+                made = self.made(last)
+                ready = max(ready, self._bring([(0.0, key, 0, buffers[key].nbytes, node, memory, made)], home, hops))
+                waits += self._transferred(hops, (), self.memory[home], min(self.device[op] for op in members))
         self._merged[node] = len(others)
         seconds = self.problem.merge_seconds(node, home, len(others))
         merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
         start, end = self.room(self.kernels[home], max(ready, self.enqueued(home)), merge, seconds)
         op = self._add(merge._replace(start=start, end=end), [*waits, *ops], self.kernels[home])
         self.of[node] = (op,)
-        for key in self.problem.graph.nodes[node].writes:
+        for key in keys:
             for low, high in self.problem.written(node, key):
                 self.intervals.write(key, WriterInterval(low, high, node, {self.memory[home]: op}))
         return end
-
-    def _send(
-        self, node: int, key: BufferKey, device: DeviceIndex, source: int, home: DeviceIndex, members: Sequence[int]
-    ) -> int:
-        """Move a partial result to a device's memory; return the last operation of its route."""
-        nbytes = self.problem.graph.buffers[key].nbytes
-        waits, op = list(members), INITIAL
-        for a, b, lane, queue in self._routes.hops(source, home):
-            ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
-            ready, slots = max(ready, self._given[-1] + self._enqueues[lane][1]), self._queues[queue]
-            start, end = self.sent(slots, ready, nbytes, (a, b))
-            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
-            waits = [op]
-        return op
 
     def _fix(self) -> None:
         """Place the data that are there, and the fixed assignments as they are, with their data where they put them."""
