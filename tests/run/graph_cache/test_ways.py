@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from manycl.run.engine import asking_policies
 from manycl.run.graph_cache import recurring_graph
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
+from manycl.run.session.models import Models
 from manycl.run.session.session import Session
 from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import RETRIED, SUBMITTED, TRIALS, Facts, decide
@@ -102,6 +104,7 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
     asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
+    monkeypatch.setattr(Models, "took", lambda *command: inf)  # nothing is known of their kernels
     with mc.Queue("cpu/2") as queue:
         for n in range(1, 20):
             x = queue.zeros(COUNT * n, np.int32)
@@ -123,6 +126,18 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
         assert len(asked) == 2 * ENOUGH + 9, "a single command may take longer"
+
+
+def test_a_kernel_that_takes_little_is_not_planned_anew_for_each_size(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
+    with mc.Queue("cpu/2", profile=True) as queue:
+        for n in range(1, 12):
+            x = queue.zeros(COUNT * n, np.int32)
+            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == n).all()
+        assert len(asked) == 1 < ENOUGH
 
 
 def test_what_begins_as_the_last_short_graph_did_is_expected_to_be_it(
