@@ -197,10 +197,11 @@ class GraphCache:
 
     def _took(self, first: DeviceTask | None, device: Device, planned: RecurringGraph | None) -> float:
         """Return the seconds that a command took on such a device, also in the last graph, if that was ``planned`` and
-        short: a plan of the next one would learn from that as well. Infinite where it is not known."""
+        its commands were short: a plan of the next one would learn from that as well. Infinite where it is not
+        known."""
         models, devices = self._session.models, self._session.devices
         took = models.took(first, device)
-        is_short = planned is not None and gains_nothing(planned.usual, planned.runs == 1)
+        is_short = planned is not None and gains_nothing(planned.usual / planned.nodes, planned.runs == 1)
         if took == inf and is_short and devices.lock.acquire(blocking=False):
             try:
                 devices.learn()
