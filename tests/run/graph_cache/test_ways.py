@@ -31,6 +31,13 @@ from manycl.utilities.kept import ENOUGH
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, loop
 
 Waiting = list[Callable[[], None]]
+GUESS = Session.guessed_first
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels here take next to nothing, and stand for others: nothing is known of these before they run."""
+    monkeypatch.setattr(Session, "guessed_first", lambda session, launch: inf)
 
 
 def ways(
@@ -127,6 +134,29 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
         assert len(asked) == 2 * ENOUGH + 9, "a single command may take longer"
+
+
+def test_the_first_run_of_what_takes_next_to_nothing_is_not_planned(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+        for guess in (eager_rule.WORTH / 2, eager_rule.WORTH):
+            patch.setattr(Session, "guessed_first", lambda session, launch, guess=guess: guess)
+            kernel = mc.Program(f"kernel void add(global int *x) {{ x[get_global_id(0)] += {int(1e6 * guess)}; }}")
+            x = queue.zeros(COUNT, np.int32)
+            kernel.add(queue, (COUNT,), (GROUP,), x)
+            assert (x.get() == int(1e6 * guess)).all()
+            assert len(asked) == int(guess == eager_rule.WORTH)
+
+
+def test_launches_are_guessed_on_the_buffers_that_they_have() -> None:
+    with mc.Queue("cpu/2") as queue:
+        x = queue.zeros(1 << 20, np.int32)
+        with queue.prepare() as prepared:
+            PROGRAM.add(queue, (COUNT,), (GROUP,), x, 1)
+            PROGRAM.add(queue, (1 << 20,), (GROUP,), x, 1)
+        small, large = (GUESS(queue.session, node) for node in prepared.graph.nodes)
+        assert 0 < small < large < inf
 
 
 def test_a_kernel_that_takes_little_is_not_planned_anew_for_each_size(
