@@ -12,9 +12,10 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-from manycl.cluster.commands import NodeCommands, NodeDevices, words
+from manycl.cluster.commands import NodeCommands, NodeDevices
 from manycl.cluster.exchange import Delivery, Outbox, ReceiveArbiter
 from manycl.drivers.driver import DriverError
+from manycl.drivers.worker.things import words
 from manycl.utilities.prompt import be_prompt
 from manycl.version import __version__
 
