@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import distributed
@@ -87,6 +87,11 @@ class NodeHandle(Handle):
 
     resources = frozenset[str]()
     compute_units = 1
+
+    @property
+    def cl(self) -> NoReturn:
+        """PyOpenCL's device. Raises DriverError: there is none in this process."""
+        raise DriverError("a node's devices are those of other processes")
 
     def __init__(self, nodes: Nodes, place: int) -> None:
         self._nodes, self._place = nodes, place

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -19,6 +21,7 @@ from manycl.cli import main
 from manycl.cluster import exchange
 from manycl.cluster.opening import _warn_of_openness
 from manycl.errors import DeviceError
+from manycl.trace import Trace
 from tests.cluster.counting import Even
 from tests.cluster.test_programs import GROUP, PROGRAM, N
 
@@ -139,3 +142,47 @@ def test_nothing_is_left_of_runs_and_little_is_under_way_at_a_time(client: Any) 
     finally:
         for worker, nbytes in before.items():
             client.run(leave_room_for, nbytes, workers=[worker])
+
+
+PYOPENCL = """
+import numpy as np
+import pyopencl as cl
+
+context = cl.create_some_context(interactive=False)
+queue = cl.CommandQueue(context)
+product = cl.Program(context, '''
+kernel void product(global const float *a, global const float *b, global float *c, long n) {
+    long x = get_global_id(0), y = get_global_id(1);
+    float sum = 0;
+    for (long k = 0; k < n; k++) sum += a[y * n + k] * b[k * n + x];
+    c[y * n + x] = sum;
+}
+''').build().product
+n = 192
+start = np.random.default_rng(1).random((n, n), np.float32) / n
+a, b = (cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=start) for _ in range(2))
+c = cl.Buffer(context, cl.mem_flags.READ_WRITE, start.nbytes)
+for _ in range(4):
+    product(queue, (n, n), (16, 4), a, b, c, np.int64(n))
+    a, c = c, a
+found = np.empty_like(start)
+cl.enqueue_copy(queue, found, a)
+print(found.tobytes().hex())
+"""
+
+
+def test_an_unmodified_program(client: Any, tmp_path: Path) -> None:
+    program, trace = tmp_path / "program.py", tmp_path / "runs.jsonl"
+    program.write_text(PYOPENCL, encoding="utf-8")
+    told = []
+    for how in (["--cluster", client.scheduler.address, "--trace", str(trace)], ["--devices", "cpu"]):
+        words = [sys.executable, "-m", "manycl", "exec", "--policy", "balance", *how, "--", str(program)]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=200, check=True)
+        told.append(ended.stdout)
+    assert told[0] == told[1] != ""
+    assert {kernel.device for kernel in Trace.load(trace).kernels()} == {"node0", "node1"}
+
+
+def test_the_command_line_of_programs_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exec", "--cluster", "tcp://127.0.0.1:1", "--devices", "cpu", "--", "true"]) == 2
+    assert "devices of their own" in capsys.readouterr().err
