@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from manycl.api.arrays.arrays import Array, Extents, size_of
 from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits, view_of
-from manycl.api.arrays.interchange import from_others
+from manycl.api.arrays.interchange import are_chunks, from_others
 from manycl.api.events import Event, MoveEvent, ReadEvent
 from manycl.api.prepared import CollectingQueue, Prepared
 from manycl.api.recording import Recording
@@ -93,12 +93,7 @@ class Queue(CollectingQueue):
 
                 found = workers(devices, Queue)
             session = Session(
-                found,
-                profile=profile,
-                serve=serve,
-                merging=merging,
-                as_planned=bool(as_planned),
-                checkpoint=checkpoint or 0,
+                found, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned), checkpoint=checkpoint
             )
         else:
             for word, value in (("merging", merging), ("as_planned", as_planned), ("checkpoint", checkpoint)):
@@ -182,8 +177,13 @@ class Queue(CollectingQueue):
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
         """Return an array with the contents, shape and type of a NumPy array, or of anything that becomes one or
-        exports DLPack from the host's memory. With ``copy=False`` the memory of ``contents`` is read in place when a
-        device needs it: do not change it until the array has got other contents. It is never written to."""
+        exports DLPack from the host's memory. Chunks of Dask's arrays stay on their workers (docs/clusters.md). With
+        ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until the
+        array has got other contents. It is never written to."""
+        if are_chunks(contents) and any(device.kind == "node" for device in self.session.machine.devices):
+            from manycl.api.node import of_chunks
+
+            return of_chunks(self, contents, name)
         data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
         buffers = self.session.buffers

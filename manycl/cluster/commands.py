@@ -57,7 +57,7 @@ class NodeCommands(HostedThings):
     ``tell`` sends a message to the client. The methods are called what the commands are."""
 
     NOTES = frozenset(("memory", "part", "drop", "send"))
-    COMMANDS = frozenset(("launch", "fill", "copy", "write", "read", "receive"))
+    COMMANDS = frozenset(("launch", "fill", "copy", "write", "read", "receive", "lend"))
     QUESTIONS = frozenset(("program", "kernel", "clock"))
 
     def __init__(
@@ -192,6 +192,11 @@ class NodeCommands(HostedThings):
         except Exception as error:
             delivery = Delivery(tag, words(error))
         self._outbox.put(target, delivery)
+
+    def lend(self, number: int, memory: int, low: int, rectangles: Rectangles, source: int, tag: int) -> None:
+        """Keep bytes for this worker's Dask. ``source``: this node."""
+        self._arbiter.offer(source, tag, self._got(memory, low, rectangles))
+        self._spans.append((number, self._begun, time.perf_counter()))
 
     def _got(self, memory: int, low: int, rectangles: Rectangles) -> Bytes:
         """Return a copy of rectangles as they are now: what comes next may change them while they travel."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from manycl.cluster.link import NodeEvent, NodeLink
 from manycl.cluster.rows import packed, unpack
@@ -63,7 +63,7 @@ class NodeDriver:
     def __init__(self, device: Device, nodes: Nodes, place: int) -> None:
         self.device, self.place = device, place
         self.link: NodeLink = nodes.links[place]
-        self._nodes = nodes
+        self.nodes = nodes
         self._dropped: DroppedThings = deque()
         self.link.check()
 
@@ -139,10 +139,20 @@ class NodeDriver:
         owner: Any = source.owner
         if owner is not None and owner is not self:
             owner.link.check()
-            tag = next(self._nodes.tags)
+            tag = next(self.nodes.tags)
             owner.link.note("send", of.number, source.low, rows, self.place, tag)
             return [self.link.give("receive", to.number, target.low, rows, owner.place, tag, kept=kept)]
         return [self.link.give("copy", to.number, target.low, of.number, source.low, rows, kept=kept)]
+
+    def take(self, target: End, rectangles: Sequence[Rectangle], tag: int) -> NodeEvent:
+        """Enqueue a copy of what the node has been given by its worker's Dask."""
+        rows, to = [rect[:4] for rect in rectangles], cast("RemoteMemory", target.memory)
+        return self.link.give("receive", to.number, target.low, rows, self.place, tag, kept=to)
+
+    def lend(self, source: End, rectangles: Sequence[Rectangle], tag: int) -> NodeEvent:
+        """Enqueue a copy for the worker's Dask."""
+        rows, of = [rect[:4] for rect in rectangles], cast("RemoteMemory", source.memory)
+        return self.link.give("lend", of.number, source.low, rows, self.place, tag, kept=of)
 
     def _download(self, out: Bytes, low: int, source: End, rectangles: Sequence[Rectangle]) -> NodeEvent:
         rows = [rect[:4] for rect in rectangles]
@@ -183,10 +193,10 @@ class NodeDriver:
         """Send what is held back for any node: what this one receives, others send."""
         while self._dropped:
             self.link.note("drop", *self._dropped.popleft())
-        self._nodes.flush()
+        self.nodes.flush()
 
     def finish(self) -> None:
-        self._nodes.flush()
+        self.nodes.flush()
         self.link.settle()
 
     # events

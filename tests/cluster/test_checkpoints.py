@@ -23,9 +23,9 @@ LOSSES = int(os.environ.get("MANYCL_TEST_LOSSES", "3"))
 WORKERS = 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client() -> Iterator[Any]:
-    with cluster(WORKERS) as found:
+    with cluster(WORKERS) as found:  # of which each test leaves at least one less
         yield found
 
 
@@ -35,21 +35,18 @@ def expected() -> bytes:
         return summed(alone)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ending(client: Any) -> Callable[..., tuple[mc.Queue, str]]:
     """Open a session in which the worker of node 1 ends at a command (a part of all that it has without that)."""
-    commands: dict[int, int] = {}
 
     def opened(part: float, checkpoint: int = 0) -> tuple[mc.Queue, str]:
-        client.wait_for_workers(WORKERS)  # those that have ended begin anew
-        if checkpoint not in commands:
-            with mc.Queue(client, policy=Even(), checkpoint=checkpoint) as queue:
-                client.run(count_commands)
-                summed(queue)
-                commands[checkpoint] = client.run(commands_done)[address_of(queue, 1)]
+        with mc.Queue(client, policy=Even(), checkpoint=checkpoint) as queue:
+            client.run(count_commands)
+            summed(queue)
+            commands = client.run(commands_done)[address_of(queue, 1)]
         queue = mc.Queue(client, policy=Even(), checkpoint=checkpoint)
         victim = address_of(queue, 1)
-        client.run(count_commands, 1 + int(part * commands[checkpoint]), workers=[victim])
+        client.run(count_commands, 1 + int(part * commands), workers=[victim])
         return queue, victim
 
     return opened
@@ -57,7 +54,7 @@ def ending(client: Any) -> Callable[..., tuple[mc.Queue, str]]:
 
 def parts(seed: int) -> list[float]:
     random = Random(seed)
-    return [random.random() for _ in range(LOSSES)]
+    return [random.uniform(0, 0.9) for _ in range(LOSSES)]  # (behind the last of them it would not end)
 
 
 @pytest.mark.parametrize("part", parts(1))
@@ -92,7 +89,6 @@ def test_without_checkpoints_the_error_is_clear(ending: Any, expected: bytes, pa
 @pytest.mark.filterwarnings("ignore:node. does not work any more")
 def test_one_after_the_other_may_be_lost(client: Any, expected: bytes) -> None:
     """Also the worker that has had the copies of the one before."""
-    client.wait_for_workers(WORKERS)
     with mc.Queue(client, policy=Even(), checkpoint=2) as queue:
         for node, at in ((1, 60), (2, 220)):
             client.run(count_commands, at, workers=[address_of(queue, node)])
@@ -101,7 +97,6 @@ def test_one_after_the_other_may_be_lost(client: Any, expected: bytes) -> None:
 
 
 def test_a_loss_between_runs_is_heard_of_when_contents_are_asked_for(client: Any) -> None:
-    client.wait_for_workers(WORKERS)
     with mc.Queue(client, policy=Even(), checkpoint=2) as queue:
         x, total = queue.array(np.ones(N * N, np.float32)), queue.zeros(N * N)
         for _ in range(5):
@@ -116,7 +111,6 @@ def test_a_loss_between_runs_is_heard_of_when_contents_are_asked_for(client: Any
 
 
 def test_host_functions_are_called_once(client: Any) -> None:
-    client.wait_for_workers(WORKERS)
     seen: list[float] = []
 
     def double(data: np.ndarray) -> None:
@@ -141,7 +135,6 @@ def test_host_functions_are_called_once(client: Any) -> None:
 
 def test_checkpoints_take_changed_contents_to_a_partner(client: Any) -> None:
     """Half of the sum in two runs, of each node, and nothing of what has stayed as it was."""
-    client.wait_for_workers(WORKERS)
     with mc.Queue(client, policy=Even(), checkpoint=2) as queue:
         x, total = queue.array(np.ones(N * N, np.float32)), queue.zeros(N * N)
 

@@ -31,7 +31,7 @@ EXAMPLE = Path(mc.__file__).parent / "examples" / "matrix_equation" / "matrix_eq
 
 def left_behind(dask_worker: Any) -> tuple[int, int, int]:
     """Sessions, threads of manycl's and open files of a worker."""
-    sessions = len(dask_worker.plugins["manycl"]._sessions)
+    sessions = len(dask_worker.plugins["manycl"].sessions)
     threads = sum(thread.name.startswith("manycl-node") for thread in threading.enumerate())
     return sessions, threads, len(os.listdir("/proc/self/fd"))
 
@@ -73,7 +73,7 @@ def test_what_a_client_is_refused() -> None:
 
 
 def client_of(address: str, asynchronous: bool = False) -> Any:
-    nothing = dict.fromkeys(("security", "loop", "sync", "run", "register_plugin"), print)
+    nothing = dict.fromkeys(("security", "loop", "sync", "run", "register_plugin", "persist", "who_has"), print)
     return SimpleNamespace(scheduler=SimpleNamespace(address=address), asynchronous=asynchronous, **nothing)
 
 
@@ -119,7 +119,7 @@ def leave_room_for(nbytes: int) -> int:
 def under_way(dask_worker: Any) -> list[Any]:
     """What a worker's sessions have received and nobody has taken, and what is still to arrive elsewhere."""
     found: list[Any] = []
-    for session in dask_worker.plugins["manycl"]._sessions.values():
+    for session in dask_worker.plugins["manycl"].sessions.values():
         found += [*session.arbiter._there, *session._outbox._waiting, *session._outbox._tasks]
         found += [*filter(None, (*session.arbiter._held.values(), *session._outbox._in_flight.values()))]
     return found

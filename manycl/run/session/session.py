@@ -88,9 +88,10 @@ class Session:
         serve: bool | None = None,
         merging: Merging | None = None,
         as_planned: bool = False,
-        checkpoint: int = 0,
+        checkpoint: int | None = None,
     ) -> None:
         flags.check()
+        checkpoint = checkpoint or 0
         self.debug = flags.debug()
         self.observers = debugging(self.debug)
         if not isinstance(devices, Opened):
