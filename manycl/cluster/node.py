@@ -15,6 +15,7 @@ from distributed import WorkerPlugin
 
 from manycl.cluster.commands import NodeCommands, NodeDevices
 from manycl.cluster.exchange import Delivery, Outbox, ReceiveArbiter
+from manycl.cluster.rows import PLAIN
 from manycl.drivers.driver import DriverError
 from manycl.drivers.worker.things import words
 from manycl.utilities.prompt import be_prompt
@@ -79,14 +80,18 @@ class NodePlugin(WorkerPlugin):  # type: ignore[misc]  # (of a package without t
 
         async def send(target: int, deliveries: list[dict[str, Any]]) -> None:
             peer = getattr(self._worker.rpc(addresses[target]), DATA)
-            if await peer(session=session, source=place, deliveries=deliveries) != "taken":
+            of = {"session": session, "source": place, "serializers": PLAIN, "deserializers": PLAIN}
+            if await peer(deliveries=deliveries, **of) != "taken":
                 raise DriverError("it has no such session")
 
+        if session in self.sessions:
+            await comm.close()
+            return
         try:
             self.sessions[session] = found = NodeSession(self._make, send, len(addresses))
             await found.serve(comm)
         finally:
-            self.sessions.pop(session, None)
+            del self.sessions[session]
             await comm.close()
 
     async def _data(self, session: str, source: int, deliveries: Sequence[Mapping[str, Any]]) -> str:
@@ -123,7 +128,7 @@ class NodeSession:
         self._thread.start()
         writer = self._loop.create_task(self._write(comm))
         try:
-            while "bye" not in (message := await comm.read()):
+            while "bye" not in (message := await comm.read(deserializers=PLAIN)):
                 for place, why in message.get("lost", ()):
                     self._lose(place, why)
                 if "commands" in message:
@@ -138,7 +143,7 @@ class NodeSession:
     async def _write(self, comm: Any) -> None:
         with suppress(OSError):  # it is closed, which the reader hears
             while True:
-                await comm.write(await self._answers.get())
+                await comm.write(await self._answers.get(), serializers=PLAIN)
 
     def close(self, why: str) -> None:
         """End the thread behind what it does now; nothing is waited for that others would have to send."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 import manycl as mc
 from manycl.cli import main
 from manycl.cluster import exchange
+from manycl.cluster.commands import NodeCommands
 from manycl.cluster.opening import _warn_of_openness
 from manycl.errors import DeviceError
 from manycl.trace import Trace
@@ -26,6 +28,10 @@ from tests.cluster.counting import Even
 from tests.cluster.test_programs import GROUP, PROGRAM, N
 
 SESSIONS = 6
+FIRST = 24
+"""Runs after which there is all that a loop needs."""
+RUNS = int(os.environ.get("MANYCL_TEST_RUNS", "40"))
+"""Runs after which there is no more than that."""
 EXAMPLE = Path(mc.__file__).parent / "examples" / "matrix_equation" / "matrix_equation.json"
 
 
@@ -125,20 +131,51 @@ def under_way(dask_worker: Any) -> list[Any]:
     return found
 
 
-def test_nothing_is_left_of_runs_and_little_is_under_way_at_a_time(client: Any) -> None:
+def held(dask_worker: Any) -> dict[str, Any]:
+    """What a worker has: of the session's things, memory, files and threads."""
+    (commands,) = [found for found in gc.get_objects() if isinstance(found, NodeCommands)]
+    tables = [commands._memory, commands._programs, commands._kernels, commands._timed, commands._spans]
+    devices: Any = commands.device
+    return {
+        "things": [*map(len, tables)],
+        "bytes": {name: sum(use) for name, use in devices._queue.session.memory().items()},
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "files": sorted(str(path) for path in Path(dask_worker.local_directory).rglob("*")),
+        "threads": threading.active_count(),
+    }
+
+
+def mine(queue: mc.Queue) -> dict[str, Any]:
+    """What this process has."""
+    session = queue.session
+    links = [lanes.driver.link for lanes in session.backend.lanes]  # type: ignore[attr-defined]
+    return {
+        "commands": [[*link._under_way, *link._answers, *link._commands, *link._frames] for link in links],
+        "bytes": {name: sum(use) for name, use in session.memory().items()},
+        "buffers": [len(session.backend.memory._stored), len(session.directory.valid)],
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+    }
+
+
+@pytest.mark.parametrize("checkpoint", [0, 4])
+def test_nothing_is_left_of_runs_and_little_is_under_way_at_a_time(client: Any, checkpoint: int) -> None:
     before = client.run(leave_room_for, 0)
     try:
-        with mc.Queue(client, policy=Even()) as queue:
+        with mc.Queue(client, policy=Even(), checkpoint=checkpoint) as queue:
             expected = sweeps(queue)
-            for _ in range(30):
-                assert sweeps(queue).tobytes() == expected.tobytes()
-            for lanes in queue.session.backend.lanes:
-                link = lanes.driver.link  # type: ignore[attr-defined]
-                assert [*link._under_way, *link._answers, *link._commands, *link._frames] == []
-            end = time.monotonic() + 10  # the last message may have come, and its sender not know it yet
-            while any(left := client.run(under_way).values()) and time.monotonic() < end:
-                time.sleep(0.01)
-            assert [*left] == [[] for _ in before]
+
+            def some(count: int) -> tuple[Any, Any]:
+                for _ in range(count):
+                    assert sweeps(queue).tobytes() == expected.tobytes()
+                end = time.monotonic() + 10  # the last message may have come, and its sender not know it yet
+                while any(left := client.run(under_way).values()) and time.monotonic() < end:
+                    time.sleep(0.01)
+                assert [*left] == [[] for _ in before]
+                return mine(queue), client.run(held)
+
+            first = some(FIRST)
+            assert some(RUNS) == first
     finally:
         for worker, nbytes in before.items():
             client.run(leave_room_for, nbytes, workers=[worker])
