@@ -372,6 +372,8 @@ def always_planned(devices: DeviceSet, queues: Mapping[str, int]) -> Need | None
     """Return why devices cannot be given any commands without a plan, or None. ``queues``: by device name or kind."""
     if devices.backend.memory.guarded:
         return Need.GUARDED
+    if devices.rolls_back:
+        return Need.CHECKPOINTS
     if any(count != 1 for count in queues.values()):
         return Need.QUEUES
     return Need.SLOWED if any(opened.device.slowdown != 1.0 for opened in devices.opened) else None
