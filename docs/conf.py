@@ -8,7 +8,7 @@ from manycl import __version__
 ROOT = Path(__file__).resolve().parent.parent
 project = "manycl"
 author = "manycl maintainers"
-copyright = "manycl maintainers. MIT licence"
+project_copyright = "manycl maintainers. MIT licence"
 version = release = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 exclude_patterns = ["_build"]
