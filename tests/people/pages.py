@@ -79,7 +79,8 @@ class Player:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
         into, out = self._python.stdin, self._python.stdout
-        assert into is not None and out is not None
+        assert into is not None
+        assert out is not None
         into.write(f"{json.dumps(code)}\n")
         into.flush()
         told = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.people.pages import play, plain
+from tests.people.pages import plain, play
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*(DOCS / "tutorials").glob("*.md"), *(DOCS / "howto").glob("*.md")])
