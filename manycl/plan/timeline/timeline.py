@@ -78,7 +78,7 @@ Missing = tuple[float, BufferKey, int, int, int, int, Made]
 """Missing bytes: when at their source, buffer, from, to, writer, source memory, and when it is known that they are."""
 
 
-class Hop(NamedTuple):
+class PendingMove(NamedTuple):
     """A transfer to be made: all of a :class:`Move` up to its end; the operation it waits for; of the hops before it,
     the one that brings its bytes, or None; its queue; when the host's thread has enqueued it."""
 
@@ -106,7 +106,7 @@ class Fit(NamedTuple):
     groups: int
     start: float
     end: float
-    hops: list[Hop]
+    hops: list[PendingMove]
     after: list[int]
 
 
@@ -166,7 +166,9 @@ class Timeline(Operations):
                     ready = known
         return ready
 
-    def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
+    def arrival(
+        self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[PendingMove], after: list[int]
+    ) -> float:
         """Return when bytes of buffers can be in a device's memory. The transfers that are needed are added to
         ``hops``, which has none yet, the operations that bring bytes that are there, or on their way, to ``after``."""
         arrive = self.floor
@@ -203,11 +205,11 @@ class Timeline(Operations):
                 return brought
         return arrive
 
-    def enqueued(self, device: DeviceIndex, hops: Sequence[Hop] = ()) -> float:
+    def enqueued(self, device: DeviceIndex, hops: Sequence[PendingMove] = ()) -> float:
         """Return when the host's thread, which enqueues in order of placement, can have enqueued a device's kernel."""
         return (hops[-1][12] if hops else self._given[-1]) + self._enqueues[device][0]
 
-    def _bring(self, missing: list[Missing], device: DeviceIndex, hops: list[Hop]) -> float:
+    def _bring(self, missing: list[Missing], device: DeviceIndex, hops: list[PendingMove]) -> float:
         """Add the first transfers, in each queue in the order in which the data are ready; return when they arrive."""
         arrive, handover, host = self.floor, self._handover, self._host
         several = len(missing) > 1  # a single transfer shares no queue
@@ -235,7 +237,7 @@ class Timeline(Operations):
                     start, ready = self.sent(slots, ready, high - low, (a, b))
                 if several:
                     busy[slots] = ready
-                hops.append(new(Hop, (key, low, high, writer, a, b, lane, start, ready, op, by, slots, given)))
+                hops.append(new(PendingMove, (key, low, high, writer, a, b, lane, start, ready, op, by, slots, given)))
                 by, before = len(hops) - 1, lane
             if before != device:
                 ready += handover
@@ -251,7 +253,7 @@ class Timeline(Operations):
 
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
         """Return the earliest place for a range of a node (``groups`` 0: all) on a device (``ON_HOST``: the host)."""
-        hops: list[Hop] = []
+        hops: list[PendingMove] = []
         after: list[int] = []
         if groups:
             seconds = self.problem.range_seconds(node, device, groups, first)
@@ -296,8 +298,8 @@ class Timeline(Operations):
         # (a launch may touch a small part of what is in linear regions)
         needs = self.needs(node, 0, split.groups if split.merge == "none" else 0)
         regions = split.regions
-        of_all: list[Hop] = []
-        hops: list[Hop] = []
+        of_all: list[PendingMove] = []
+        hops: list[PendingMove] = []
         after: list[int] = []
         whole = [r for r in needs if r[0] not in regions]
         ready = max(self.ready(node, device), self.arrival(whole, device, of_all, []), self.enqueued(device))
@@ -352,7 +354,7 @@ class Timeline(Operations):
         return self._add(what, after, slots)
 
     def _transferred(
-        self, hops: Sequence[Hop], after: Sequence[int], memory: int, partial: DeviceIndex | None = None
+        self, hops: Sequence[PendingMove], after: Sequence[int], memory: int, partial: DeviceIndex | None = None
     ) -> list[int]:
         """Place transfers; return the operations ``after`` and those that bring bytes to a memory. ``partial``: as of a
         :class:`Move`."""
@@ -372,7 +374,7 @@ class Timeline(Operations):
 
     def bring(self, regions: Sequence[BufferRange], device: DeviceIndex) -> float:
         """Place the transfers that bring bytes of buffers to a device's memory; return when they are there."""
-        hops: list[Hop] = []
+        hops: list[PendingMove] = []
         arrive = self.arrival(regions, device, hops, [])
         self._transferred(hops, (), self.memory[device])
         return arrive
@@ -453,7 +455,7 @@ class Timeline(Operations):
             last = max(members, key=self.end.__getitem__)
             self._together[last] = tuple(members)
             for key in keys:
-                hops: list[Hop] = []
+                hops: list[PendingMove] = []
                 made = self.made(last)
                 ready = max(ready, self._bring([(0.0, key, 0, buffers[key].nbytes, node, memory, made)], home, hops))
                 waits += self._transferred(hops, (), self.memory[home], min(self.device[op] for op in members))

@@ -11,7 +11,7 @@ from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.delays import Delays
 from manycl.plan.timeline.operations import Made, times
-from manycl.plan.timeline.timeline import Hop, Missing, Schedule, Timeline
+from manycl.plan.timeline.timeline import Missing, PendingMove, Schedule, Timeline
 from manycl.plan.timeline.writer_intervals import INITIAL
 
 
@@ -55,7 +55,7 @@ class TimesOnly(Timeline):
         enqueues, given = self._enqueues, self._given[-1]
         row, edges, earliest = view.seconds[node], view.before[node], view.earliest[node]
         best, begin, least = devices[0], 0.0, inf
-        sent: list[Hop] = []
+        sent: list[PendingMove] = []
         hops = sent
         for device in devices:
             seconds, beside, ready = row[device], more[device] if more else 0.0, earliest[device]
@@ -89,7 +89,9 @@ class TimesOnly(Timeline):
                 at[key] = {memory: here}
         self._given[-1] = self.enqueued(best, hops)
 
-    def _arrival(self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, hops: list[Hop]) -> float:
+    def _arrival(
+        self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, hops: list[PendingMove]
+    ) -> float:
         """Return when buffers can be on a device and a kernel enqueued, at ``ready`` or later; add the transfers."""
         memory, at = self.memory[device], self._at
         missing: list[Missing] = []
