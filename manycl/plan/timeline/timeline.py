@@ -472,7 +472,7 @@ class Timeline(Operations):
 
     def _fix(self) -> None:
         """Place the data that are there, and the fixed assignments as they are, with their data where they put them."""
-        self.intervals = WriterIntervals(self.problem)
+        self.intervals, self._queues = WriterIntervals(self.problem), self._idle_queues()
         of: dict[int, list[int]] = {}
         for a in self.problem.fixed:
             of.setdefault(a.node, []).append(self._add(a, (), None))
