@@ -261,21 +261,22 @@ class GraphCache:
             return False
         return self._version == self._events.version
 
-    def ran_eagerly(self, run: EagerResult, seconds: float, policy: str) -> None:
-        """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
+    def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
+        """Note an eager run of all that was enqueued, by the policy of the last decision. ``seconds``: its time from
+        the first command on."""
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
         self._settle()
         self._is_decided = False
         seconds += self._giving()
         self._note_read()
-        self._policy, known = policy, self._expected
+        self._policy, known = self._seen, self._expected
         is_other = known is None or not known.is_like(run.given)
         if is_other or (isinstance(known, VariedGraph) and not gains_nothing(seconds)):
             found = signature(run.enqueued) if len(run.given) <= NODES else None
             if found is not None:
                 places = map(run.found.__getitem__, found.keys)
-                known = self._find(run.enqueued, found, places, policy)
+                known = self._find(run.enqueued, found, places, self._seen)
                 known.ran_on = found.keys
         if known is not None:
             self._uses(known, run.found)

@@ -57,6 +57,7 @@ class Need(Enum):
     GUARDED = "memory is guarded"
     QUEUES = "a device has several command queues"
     SLOWED = "a device is slowed down"
+    CHECKPOINTS = "checkpoints are made"
     OPTIONS = "the policy has options"
     OBSERVED = "each command is logged"
     EARLIER = "commands before have yet to run"
