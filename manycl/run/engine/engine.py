@@ -227,6 +227,8 @@ class _Play:
         """Play until all is complete, something has failed, or the run has to be stopped and decided anew."""
         playback, backend, watch = self._playback, self._backend, self._watch
         awaited, lag = Liveness(), self._lag()
+        if isinstance(playback, MovingPlayer):
+            playback.restarts(repeatable(self._subject.problem, self._subject.lowered))
         trial = None
         if lag is not None and self._fallback is not None and not self._history.was_stopped:
             trial = TrialProgress(self._fallback, playback.command_graph)

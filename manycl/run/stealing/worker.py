@@ -54,12 +54,13 @@ class Terms(NamedTuple):
 
 class Packet(NamedTuple):
     """Chunks from ``first`` to before ``last`` that run on a device as one packet. ``stolen``: the device from which
-    they were taken, if the deque was empty."""
+    they were taken, if the deque was empty. ``again``: how many times it was begun before, on other devices."""
 
     device: DeviceIndex
     first: int
     last: int
     stolen: DeviceIndex | None = None
+    again: int = 0
 
 
 class StealingWorker:
@@ -158,6 +159,21 @@ class StealingWorker:
         self.given[place] = packet._replace(last=last), given, groups
         self.ran -= before - groups
         self.foresee(groups - before)
+
+    def drop(self, packet: Packet) -> tuple[float, int]:
+        """Take out a packet that another device begins anew. Return when it was given, and its groups."""
+        place = next(n for n, (one, _, _) in enumerate(self.given) if one == packet)
+        _, given, groups = self.given[place]
+        del self.given[place]
+        self.ran -= groups
+        self.foresee(-groups)
+        return given, groups
+
+    def dropped(self, given: float, groups: int, now: float) -> None:
+        """Note that a packet that was dropped has ended now; ``given``: when it was given."""
+        begun = max(given, self.free)
+        self.begins(now)
+        self._learn(groups, now - begun)
 
     def foresee(self, more: int) -> None:
         """Predict when its packets will have ended, after so many groups more were given, or less are left."""
