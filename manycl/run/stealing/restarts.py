@@ -36,7 +36,7 @@ class Restarts:
 
     def __init__(self, graph: Graph, given: bytearray) -> None:
         self._graph, self._given = graph, given
-        self._handed = set[int]()  # steps of packets that may end early, which do not count as given
+        self._handed = set[int]()  # steps that devices were given, but that do not count as given
         self.apart: Set[DeviceIndex] = frozenset()
         self.may_drop: Callable[[int], bool | None] = lambda token: False
         self.repeats: Callable[[int], bool] = lambda step: False
@@ -47,13 +47,11 @@ class Restarts:
     def mark(self, launch: WorkStealing, worker: StealingWorker, steps: Sequence[int]) -> Given:
         """Return what the steps of a packet are that a device is given. What depends on packets of a device that is
         known to be slow waits until they have ended."""
-        if worker.shortens:
+        is_apart, is_slow = worker.device in self.apart, worker.rate * TIMES < worker.planned
+        if worker.shortens or (is_apart and is_slow and self.repeats(launch.chunks.steps[0])):
             self._handed.update(steps)
             return Given.NOT  # its chunks may be given again
-        if worker.device not in self.apart:
-            return Given.FINAL
-        is_slow = worker.rate * TIMES < worker.planned
-        return Given.NOT if is_slow and self.repeats(launch.chunks.steps[0]) else Given.OPEN
+        return Given.OPEN if is_apart else Given.FINAL
 
     def found(
         self, launches: Iterable[WorkStealing], busy: Sequence[int], now: float

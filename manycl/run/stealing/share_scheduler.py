@@ -159,8 +159,9 @@ class ShareScheduler:
             for at, other in self._under_way.values():
                 if at == device and other is not launch and other is not None and device not in self._turn_of:
                     other.workers[device].begins(now)  # its packet was behind this one
-            if self._given[node] != Given.FINAL:
-                for chunk in launch.chunks.steps[packet.first : packet.last]:
+            steps = launch.chunks.steps
+            if self._given[steps[packet.first]] != Given.FINAL:
+                for chunk in steps[packet.first : packet.last]:
                     self._given[chunk] = Given.FINAL
             if self._is_steady and len(nodes) == 1 and not self._whole[device] and not worker.shortens:
                 first, last = worker.rest

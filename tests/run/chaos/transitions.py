@@ -58,6 +58,7 @@ def rubbish_of_dropped_packets(patch: pytest.MonkeyPatch) -> None:
     begin, perform, write, drop = ChaosBackend.begin, ChaosBackend.perform, ChaosBackend._write, PacketEmitter.drop
     runs: dict[int, Run] = {}
     rubbish: dict[int, str] = {}
+    spoilt: set[tuple[int, int]] = set()
     latest: list[ChaosBackend] = []
 
     def begun(self: ChaosBackend, *given: Any) -> int:
@@ -65,6 +66,7 @@ def rubbish_of_dropped_packets(patch: pytest.MonkeyPatch) -> None:
         latest[:] = [self]
         runs.clear()
         rubbish.clear()
+        spoilt.clear()
         return found
 
     def performed(self: ChaosBackend, commands: Any) -> None:
@@ -78,9 +80,10 @@ def rubbish_of_dropped_packets(patch: pytest.MonkeyPatch) -> None:
         command, backend = runs[token], latest[0]
         seen = {} if token in backend._ended else backend._read(command)
         rubbish[token] = f"rubbish of dropped {token} in run {backend._run}"
-        for node, key in written(backend, command):
+        for node, key in written(backend, command) if token in backend._begun else ():
             if key not in seen.get(node, ()):
                 backend._memory_of(command)[key] = rubbish[token]
+                spoilt.add((token, key))
         DROPPED.append(token)
         return drop(self, token)
 
@@ -89,7 +92,8 @@ def rubbish_of_dropped_packets(patch: pytest.MonkeyPatch) -> None:
             return write(self, command, seen)
         held = self._memory_of(command)
         for node, key in written(self, command):
-            assert key in seen[node] or held.get(key) == rubbish[command.token], f"{command} was not alone with {key}"
+            is_spoilt = (command.token, key) in spoilt
+            assert not is_spoilt or held.get(key) == rubbish[command.token], f"{command} was not alone with {key}"
             held[key] = rubbish[command.token]
 
     def written(backend: ChaosBackend, command: Run) -> list[tuple[int, int]]:
