@@ -46,11 +46,10 @@ class PacketEmitter(Emitter):
         # by first chunk of launches whose chunks' accesses are all entered in the books, whether any comes after a step
         self._known: dict[int, bool] = {}
         self._shortens = [d.shortens for d in subject.problem.machine.devices]
-        # by token of a packet that may be shortened or dropped, the state of what its chunks write as it is without each
+        # by token of a packet that may be shortened or dropped, the state of what its chunks write without each of them
         self._without: dict[int, list[_Before]] = {}
-        may_restart = self.far and not self._keeps and subject.lowered.room is None
-        memories = self._memory if may_restart else []
-        self.apart = frozenset(DeviceIndex(d) for d, m in enumerate(memories) if m != HOST and memories.count(m) == 1)
+        machine, may_restart = subject.problem.machine, not self._keeps and subject.lowered.room is None
+        self.apart = frozenset(filter(machine.is_apart, machine.indices)) if may_restart else frozenset()
         """The devices, each alone in its memory, whose packets may be begun anew on others."""
         self._awaited |= self.apart
 

@@ -227,8 +227,6 @@ class _Play:
         """Play until all is complete, something has failed, or the run has to be stopped and decided anew."""
         playback, backend, watch = self._playback, self._backend, self._watch
         awaited, lag = Liveness(), self._lag()
-        if isinstance(playback, MovingPlayer):
-            playback.restarts(repeatable(self._subject.problem, self._subject.lowered))
         trial = None
         if lag is not None and self._fallback is not None and not self._history.was_stopped:
             trial = TrialProgress(self._fallback, playback.command_graph)
@@ -275,8 +273,11 @@ class _Play:
                 return
 
     def _issuing(self, awaited: Liveness) -> Callable[[list[Command]], None]:
-        """Return the function that gives commands to devices, and makes launches end early."""
+        """Return the function that gives commands to devices, and makes launches end early. Packets may be begun anew
+        from now on."""
         playback, backend = self._playback, self._backend
+        if isinstance(playback, MovingPlayer):
+            playback.restarts(repeatable(self._subject.problem, self._subject.lowered))
 
         def give(commands: list[Command]) -> None:
             if commands:

@@ -81,9 +81,9 @@ class Restarts:
     def drop(self, launch: WorkStealing, packet: Packet, thief: DeviceIndex, now: float) -> Packet:
         """Note that a packet is begun anew. Return it as the other device has it."""
         token = launch.chunks.steps[packet.first + packet.again]
-        anew, *since = launch.drop(packet, thief, now)
+        anew, given, groups = launch.drop(packet, thief, now)
         self.blocked[packet.device] += 1
-        self._dropped[~token] = launch, packet.device, *since
+        self._dropped[~token] = launch, packet.device, given, groups
         return anew
 
     def ended(self, token: int, now: float, returns: bool) -> None:

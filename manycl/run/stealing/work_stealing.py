@@ -74,8 +74,8 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
-    until they are ``loosened``, a packet being one chunk; ``free``: when a device that has not begun is predicted to.
-    ``workers``: the devices that take part, or did; ``thieves``: devices that have stolen, or of whose
+    until they are ``loosened``, a packet being as few chunks as it may be; ``free``: when a device that has not begun
+    is predicted to. ``workers``: the devices that take part, or did; ``thieves``: devices that have stolen, or of whose
     packets some was taken back; ``is_ready``: whether all that any chunk depends on has been given to devices."""
 
     def __init__(
@@ -155,7 +155,10 @@ class WorkStealing:
                     return None
                 self.thieves.add(device)
             first, end = worker.rest
-        last = first + 1 if self.still else self._end_of_packet(worker, first, end, now)
+        if self.still:
+            last = min(first + (1 if self.in_turn else worker.chunks), end)
+        else:
+            last = self._end_of_packet(worker, first, end, now)
         if worker.shortens and first < last:
             last = end
         if limit is not None and last > limit:

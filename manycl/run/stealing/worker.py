@@ -42,7 +42,8 @@ DEAREST = 200e-6
 class Terms(NamedTuple):
     """The estimates of a device: seconds of a work-group, and seconds that a packet costs beside its groups. ``first``:
     the most groups of a packet until one was measured. ``shortens``: whether packets that it was given can end early.
-    ``size``: the largest packet size; ``filled``: the groups that fill the device: fewer take as long (0: unknown)."""
+    ``size``: the largest packet size; ``filled``: the groups that fill the device: fewer take as long (0: unknown).
+    ``chunks``: the least chunks of a packet, as far as its deque has them."""
 
     group: float
     packet: float
@@ -50,6 +51,7 @@ class Terms(NamedTuple):
     shortens: bool = False
     size: PacketSize | None = None
     filled: float = 0.0
+    chunks: int = 1
 
 
 class Packet(NamedTuple):
@@ -77,7 +79,8 @@ class StealingWorker:
 
     def __init__(self, device: DeviceIndex, queue: int, terms: Terms) -> None:
         self.device, self.queue = device, queue
-        self.rate, self.packet, self.first, self.shortens, self.size, self.filled = 1.0 / terms.group, *terms[1:]
+        self.rate, self.packet, self.first, self.shortens, self.size, self.filled = 1.0 / terms.group, *terms[1:6]
+        self.chunks = terms.chunks
         self.planned = self.rate
         self.least, self.dear = max(terms.packet / COST, terms.filled * terms.group), 0.0
         self.rest = 0, 0

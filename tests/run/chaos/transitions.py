@@ -89,9 +89,10 @@ def rubbish_of_dropped_packets(patch: pytest.MonkeyPatch) -> None:
 
     def wrote(self: ChaosBackend, command: Any, seen: Any) -> None:
         if not isinstance(command, Run) or command.token not in rubbish:
-            return write(self, command, seen)
+            write(self, command, seen)
+            return
         held = self._memory_of(command)
-        for node, key in written(self, command):
+        for _, key in written(self, command):
             is_spoilt = (command.token, key) in spoilt
             assert not is_spoilt or held.get(key) == rubbish[command.token], f"{command} was not alone with {key}"
             held[key] = rubbish[command.token]
