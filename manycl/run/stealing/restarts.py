@@ -20,8 +20,8 @@ from manycl.run.stealing.work_stealing import WorkStealing
 from manycl.run.stealing.worker import TIMES, Packet, StealingWorker
 
 
-class Given(IntEnum):
-    """Whether a step was given to a device: not, in a packet that another device may begin anew, or for good."""
+class StepGiven(IntEnum):
+    """The state of a step: not given to any device, given in a packet that another one may begin anew, or for good."""
 
     NOT = 0
     OPEN = 1
@@ -44,21 +44,21 @@ class Restarts:
         self.blocked = Counter[DeviceIndex]()
         self._dropped: dict[int, tuple[WorkStealing, DeviceIndex, float, int]] = {}
 
-    def mark(self, launch: WorkStealing, worker: StealingWorker, steps: Sequence[int]) -> Given:
+    def mark(self, launch: WorkStealing, worker: StealingWorker, steps: Sequence[int]) -> StepGiven:
         """Return what the steps of a packet are that a device is given. What depends on packets of a device that is
         known to be slow waits until they have ended."""
         is_apart, is_slow = worker.device in self.apart, worker.rate * TIMES < worker.planned
         if worker.shortens or (is_apart and is_slow and self.repeats(launch.chunks.steps[0])):
             self._handed.update(steps)
-            return Given.NOT  # its chunks may be given again
-        return Given.OPEN if is_apart else Given.FINAL
+            return StepGiven.NOT  # its chunks may be given again
+        return StepGiven.OPEN if is_apart else StepGiven.FINAL
 
     def found(
         self, launches: Iterable[WorkStealing], busy: Sequence[int], now: float
     ) -> tuple[WorkStealing, DeviceIndex, Packet] | None:
         """Return a packet to begin anew now, its launch, and the idle device that does; note when to look again."""
         self.at = inf
-        for launch in launches:
+        for launch in launches if self.apart and not all(busy) else ():
             if not launch.has_packets(self.apart):
                 continue
             for device in [d for d in launch.workers if not busy[d]]:

@@ -28,7 +28,7 @@ from manycl.run.commands.backend import EndsEarly, Lane, Shorten
 from manycl.run.engine.assign import Assigned
 from manycl.run.lowering.steps import Chunks, Lowered
 from manycl.run.stealing.device_estimates import DeviceEstimates
-from manycl.run.stealing.restarts import Given, Restarts
+from manycl.run.stealing.restarts import Restarts, StepGiven
 from manycl.run.stealing.work_stealing import WorkStealing, nothing_moves
 from manycl.run.stealing.worker import LATE, TIMES, Packet, StealingWorker
 from manycl.trace import DecisionEvent
@@ -66,7 +66,7 @@ class ShareScheduler:
             self._begin(node, chunks, timetable.each[node], done, *how)
         self._given = bytearray(len(lowered.graph.nodes))
         for step in done:
-            self._given[step] = Given.FINAL
+            self._given[step] = StepGiven.FINAL
         self.restarts = Restarts(self._graph, self._given)
         self._busy = [0] * len(devices)  # by device, the number of given steps that are not known to be complete
         self._whole = [0] * len(devices)  # by device, the number of those that are no packets
@@ -160,9 +160,9 @@ class ShareScheduler:
                 if at == device and other is not launch and other is not None and device not in self._turn_of:
                     other.workers[device].begins(now)  # its packet was behind this one
             steps = launch.chunks.steps
-            if self._given[steps[packet.first]] != Given.FINAL:
+            if self._given[steps[packet.first]] != StepGiven.FINAL:
                 for chunk in steps[packet.first : packet.last]:
-                    self._given[chunk] = Given.FINAL
+                    self._given[chunk] = StepGiven.FINAL
             if self._is_steady and len(nodes) == 1 and not self._whole[device] and not worker.shortens:
                 first, last = worker.rest
                 if first < last and self._take(launch, device, worker.queue, None, out) and worker.rest[0] < last:
@@ -184,8 +184,8 @@ class ShareScheduler:
             if is_wanted and launch.is_open and (launch.is_ready or self._is_open(launch)):
                 self._steal(launch, out)
         self._is_steady = self._is_steady and not waiting and all(self._busy)
-        restarts, found = self.restarts, None
-        while restarts.apart and (found := restarts.found(self.launches.values(), self._busy, now)) is not None:
+        restarts = self.restarts
+        while (found := restarts.found(self.launches.values(), self._busy, now)) is not None:
             launch, thief, packet = found
             token = launch.chunks.steps[packet.first + packet.again]
             self._under_way[~token] = self._under_way.pop(token)
@@ -211,7 +211,9 @@ class ShareScheduler:
         while line:
             item = line[0]
             if isinstance(item, int):
-                least = Given.FINAL if device == ON_HOST else Given.OPEN  # (no function is called on what may change)
+                least = (
+                    StepGiven.FINAL if device == ON_HOST else StepGiven.OPEN
+                )  # (no function is called on what may change)
                 if any(self._given[p] < least for p in self._graph.predecessors[item]):
                     return True
                 line.popleft()
@@ -251,7 +253,7 @@ class ShareScheduler:
         return next((c for c in range(first, last) if not self._are_given(before[steps[c]])), last)
 
     def _give(self, step: int, lane: Lane, out: list[Assigned]) -> None:
-        self._given[step] = Given.FINAL
+        self._given[step] = StepGiven.FINAL
         device, seconds = lane[0], self._seconds[step]
         self._under_way[step] = device, None
         if device != ON_HOST:
@@ -266,10 +268,10 @@ class ShareScheduler:
         self, launch: WorkStealing, device: DeviceIndex, queue: int, limit: int | None, out: list[Assigned]
     ) -> bool:
         """Give a device a packet, of its own chunks before ``limit`` or of any. Return whether there was one."""
-        taken = None if self.restarts.blocked[device] else launch.take(device, self._now, limit)
-        if taken is not None:
-            self._hand(launch, taken, queue, out)
-        return taken is not None
+        if self.restarts.blocked[device] or (taken := launch.take(device, self._now, limit)) is None:
+            return False
+        self._hand(launch, taken, queue, out)
+        return True
 
     def _hand(self, launch: WorkStealing, packet: Packet, queue: int, out: list[Assigned]) -> None:
         """Give a device a packet that it has taken."""
@@ -280,8 +282,7 @@ class ShareScheduler:
             self._turn_of[device] = (queue + 1) % self.queues[device]
         chunks, given = launch.chunks, self._given
         steps = chunks.steps[first:last]
-        token = steps[again]
-        mark = self.restarts.mark(launch, launch.workers[device], steps)
+        token, mark = steps[again], self.restarts.mark(launch, launch.workers[device], steps)
         for step in steps:
             given[step] = mark
         self._under_way[token] = device, launch
