@@ -159,10 +159,8 @@ class ShareScheduler:
             for at, other in self._under_way.values():
                 if at == device and other is not launch and other is not None and device not in self._turn_of:
                     other.workers[device].begins(now)  # its packet was behind this one
-            steps = launch.chunks.steps
-            if self._given[steps[packet.first]] != StepGiven.FINAL:
-                for chunk in steps[packet.first : packet.last]:
-                    self._given[chunk] = StepGiven.FINAL
+            for chunk in launch.chunks.steps[packet.first : packet.last]:
+                self._given[chunk] = StepGiven.FINAL
             if self._is_steady and len(nodes) == 1 and not self._whole[device] and not worker.shortens:
                 first, last = worker.rest
                 if first < last and self._take(launch, device, worker.queue, None, out) and worker.rest[0] < last:
