@@ -17,7 +17,7 @@ from manycl.drivers.choice import Opened, opener
 from manycl.drivers.survey import is_forked
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
-from manycl.graph.graph import BufferKey, Graph, Launch
+from manycl.graph.graph import Buffer, BufferKey, Graph, Launch
 from manycl.machine import Machine, queue_counts
 from manycl.model.history.history import identity, kernel_key
 from manycl.plan.merging import Merging
@@ -49,6 +49,7 @@ from manycl.run.session.problem_builder import RunRequest, asked, estimates_of, 
 from manycl.run.session.session_data import SessionData
 from manycl.utilities.interrupts import Uninterrupted, interruptible, is_failing
 from manycl.utilities.logs import logger
+from manycl.utilities.unforeseen import told
 
 log = logger(__name__)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -206,6 +207,16 @@ class Session:
             if seconds >= enough:
                 break
         return seconds
+
+    def guessed_first(self, launch: Launch) -> float:
+        """Return roughly the seconds of a launch on the fastest device, on buffers of the session."""
+        try:
+            sizes = self.backend.memory.nbytes
+            buffers = {key: Buffer(key, sizes(key)) for key in {*launch.reads, *launch.writes}}
+            return self.guessed(Graph((launch,), buffers, ((),)))
+        except Exception as error:
+            told(error, "guessing the time of a launch")
+            return inf
 
     def run(
         self,
