@@ -242,6 +242,7 @@ GIVE = {
     "manycl.run.executor.lanes": "a probe whether a device works",
     "manycl.run.executor.sequences": "kernels of a sequence",
     "manycl.run.executor.transfers": "transfers, copies and fills",
+    "manycl.run.recovery.rollback": "copies of contents between runs, and back",
     "manycl.run.recovery.undo_log": "copies of what a kernel overwrites",
     "manycl.run.session.measure": "what is measured, between runs",
     "manycl.run.streams.host_access": "the host's reads and writes within an eager stream",

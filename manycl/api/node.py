@@ -38,14 +38,6 @@ def of_chunks(queue: Any, contents: Any, name: str) -> Array:
     return array
 
 
-def as_chunks(array: Array) -> Any:
-    """Return an array's contents as an array of Dask's."""
-    from manycl.cluster.dask_arrays import ChunkArray, chunked
-
-    array.queue.finish_for(array.place)
-    return chunked(ChunkArray(array.queue.session, array.place, array.shape, array.dtype))
-
-
 class QueueDevices:
     """The devices of a new queue: those that MANYCL_DEVICES means here, else all."""
 

@@ -65,7 +65,8 @@ examples:
   manycl profile app.json && manycl models list    what its kernels take here, remembered
 environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG, MANYCL_DATA, MANYCL_MODELS, MANYCL_BOUNDS, MANYCL_CHECK,
 MANYCL_DEVICE_MEMORY, MANYCL_ZERO_COPY, MANYCL_MERGING (docs/traces.md), MANYCL_APART (docs/splitting.md),
-MANYCL_RESERVED (docs/reserve.md), MANYCL_SERVE (docs/serve.md); of `manycl exec`: MANYCL, MANYCL_REAL (docs/exec.md)
+MANYCL_RESERVED (docs/reserve.md), MANYCL_SERVE (docs/serve.md); of `manycl exec`: MANYCL, MANYCL_REAL (docs/exec.md),
+MANYCL_CLUSTER (docs/clusters.md)
 """
 
 

@@ -58,9 +58,10 @@ class Interchange:
         Dask cluster."""
         if not any(device.kind == "node" for device in self.queue.session.machine.devices):
             raise ResultError("the devices are no workers of a Dask cluster", hint="mc.Queue(client)")
-        from manycl.api.node import as_chunks
+        from manycl.cluster.dask_arrays import ChunkArray, chunked
 
-        return as_chunks(self)
+        self.queue.finish_for(self.place)
+        return chunked(ChunkArray(self.queue.session, self.place, self.shape, self.dtype))
 
     # NumPy
 

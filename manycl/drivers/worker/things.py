@@ -1,4 +1,4 @@
-"""What a client has of a device in another process: memory, programs and kernels, by their numbers, at both ends."""
+"""The memory, programs and kernels that a client has of a device in another process, by their numbers, at both ends."""
 
 from __future__ import annotations
 
