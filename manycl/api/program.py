@@ -241,6 +241,8 @@ class Kernel:
         is_usual = is_usual and device is _ANYWHERE
         if not is_usual or not hasattr(queue, "launches"):
             _check_call(queue, wait_for, g_times_l, device, rank)
+        if queue.deferred:
+            queue.settle()
         try:
             sizes = self._ndranges.get((global_size, local_size))
         except TypeError:
@@ -258,6 +260,8 @@ class Kernel:
         views = False
         for fact, value in zip(facts, args, strict=True):
             kind = type(value)
+            if kind is not Array and kind is not ArrayView and isinstance(value, Array):
+                key, kind = value.argument.key, type(value)  # (computed, if it was not; or refused, as it has gaps)
             if kind is Array or kind is ArrayView:
                 key = self._array(fact, value, queue)
                 bound.append(value.argument)

@@ -93,6 +93,9 @@ class RunningQueue:
         self._is_followed = False  # whether the next run belongs to the same trace
         self._ended = 0.0  # when the last run ended, by time.perf_counter
         self._trace: RunTrace | None = None
+        self.deferred: list[Any] = []  # weak references to arrays that are not computed yet
+        self.resting: dict[object, Any] | None = None  # the launch cache, while there are some
+        self.computing = 0  # the id of the thread that enqueues what computes them
         self.lock = threading.RLock()  # of the submissions
         self._running = threading.RLock()  # held by the thread whose run it is
         self._runner = 0  # the id of that thread
@@ -114,6 +117,18 @@ class RunningQueue:
     @options.setter
     def options(self, options: Mapping[str, str]) -> None:
         self._recurring.options = options
+
+    @property
+    def is_collecting(self) -> bool:
+        """True while commands are collected for later, or for a task component: operations are not deferred."""
+        return bool(self.preparing) or self.enqueued.is_in_component
+
+    def settle(self) -> None:
+        """Enqueue the operations on arrays that are deferred: what comes now may change what they read."""
+        if self.deferred:
+            from manycl.api.arrays.deferred import settle
+
+            settle(self)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -142,6 +157,7 @@ class RunningQueue:
 
     @policy.setter
     def policy(self, policy: str | Policy | Plan | None) -> None:
+        self.settle()
         with self.lock:
             self._policy, self._named = policy, _named(policy or self._default)
             stream = self.enqueued.stream
@@ -152,6 +168,7 @@ class RunningQueue:
 
     def __len__(self) -> int:
         """Return how many nodes are enqueued and have not run."""
+        self.settle()
         with self.lock:
             stream = self.enqueued.stream
             waited = stream.waited if stream is not None else 0
@@ -165,6 +182,7 @@ class RunningQueue:
         Ctrl-C ends the waiting for a run in the background, but not the run."""
         self.session.check_open()
         self.refuse_while_preparing()
+        self.settle()
         with self.lock:
             enqueued = self.enqueued
             if enqueued.stream is not None:
@@ -197,6 +215,7 @@ class RunningQueue:
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
+        self.settle()
         if not self._look(None):
             self._complete(None)
         self._made_bytes = 0
