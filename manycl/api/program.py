@@ -241,8 +241,7 @@ class Kernel:
         is_usual = is_usual and device is _ANYWHERE
         if not is_usual or not hasattr(queue, "launches"):
             _check_call(queue, wait_for, g_times_l, device, rank)
-        if queue.deferred:
-            queue.settle()
+        queue.settle()
         try:
             sizes = self._ndranges.get((global_size, local_size))
         except TypeError:
@@ -260,8 +259,6 @@ class Kernel:
         views = False
         for fact, value in zip(facts, args, strict=True):
             kind = type(value)
-            if kind is not Array and kind is not ArrayView and isinstance(value, Array):
-                key, kind = value.argument.key, type(value)  # (computed, if it was not; or refused, as it has gaps)
             if kind is Array or kind is ArrayView:
                 key = self._array(fact, value, queue)
                 bound.append(value.argument)
@@ -274,6 +271,10 @@ class Kernel:
                     reads.append(key)
                 if fact.writes and key not in writes:
                     writes.append(key)
+            elif isinstance(value, Array):  # another queue has deferred it, or it has gaps
+                value.use(queue)
+                again: dict[str, Any] = {"global_offset": global_offset, "wait_for": wait_for, "device": device}
+                return self(queue, *sizes, *[value.ready if a is value else a for a in args], rank=rank, **again)
             else:
                 bound.append(self._value(fact.index, value))
         if views and (stuck := self._stuck(queue, tuple(bound))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from manycl.api.arrays import interchange
 from manycl.api.arrays.arrays import Array, Extents, size_of
 from manycl.api.arrays.creation import ArrayMaker, shape_of
 from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits
@@ -99,6 +101,7 @@ class Queue(CollectingQueue, ArrayMaker):
             from manycl.api.dispatch import compiled, copy_cache, launch_cache
 
             compiled.seek()
+        interchange.last_opened = weakref.ref(self)
         self._made = {}
         self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.deferred import DType, Index, Node, Operand, Scalar, deferred, operand_of, settle, write
+from manycl.api.arrays.functions_text import TABLE
 from manycl.api.arrays.host_arrays import as_array, fits
 from manycl.api.arrays.strided import nothing
 from manycl.errors import ResultError
@@ -31,7 +32,7 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> A
     ``same_kind``). Returns NotImplemented for a ufunc without kernels, and for operands that are no numbers. Raises
     what NumPy raises (TypeError, ValueError, OverflowError), and LaunchError for what cannot be enqueued."""
     name = _NAMES.get(ufunc.__name__, ufunc.__name__)
-    if name not in elementwise.COMPARISONS and name not in elementwise.TABLE:
+    if name not in elementwise.COMPARISONS and name not in TABLE:
         return NotImplemented
     queue = next(a.queue for a in (*inputs, out) if isinstance(a, Array))
     given: list[Array | Scalar] = []
@@ -211,7 +212,8 @@ def _assign_array(part: Array, value: Array) -> None:
         return  # a[2:5] += 1 ends with assigning the view to itself
     if not np.can_cast(value.dtype, part.dtype, "same_kind"):
         raise ResultError(f"contents of type {value.dtype} do not fit an array of {part.dtype}")
-    if is_alike and not elementwise.is_known(part.dtype) and part.layout[0] is part and value.layout[0] is value:
+    is_deferred = isinstance(operand_of(value), Node) and elementwise.is_known(part.dtype)
+    if is_alike and not is_deferred and part.layout[0] is part and value.layout[0] is value:
         part.queue.copy(part, value.copy() if value.meets(part) else value)
         return
     try:
@@ -252,7 +254,8 @@ def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None,
     """Return an array reduced along some axes, with elements of a type."""
     _check_known(name, result)
     axes = axes_of(axis, array.ndim)
-    left = tuple([1 if a in axes else e for a, e in enumerate(array.shape) if keepdims or a not in axes])
+    kept = [a for a in range(array.ndim) if keepdims or a not in axes]
+    left: tuple[int, ...] = tuple([1 if a in axes else array.shape[a] for a in kept])
     if out is not None:
         _check(out, left, result)
     if name in ("min", "max") and not array.size and math.prod(left):
@@ -261,7 +264,7 @@ def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None,
     if not axes:
         return computed(queue, "convert", [array], (array.dtype,), result, left, out)
     if not array.size:
-        found = full(queue, left, int(name == "prod"), result)
+        found = full(queue, left, name == "prod", result)
         if out is not None:
             assign(out, found)
         return found if out is None else out
@@ -356,5 +359,3 @@ def _check_known(name: str, *dtypes: npt.DTypeLike | None) -> None:
 def _check(out: Array, shape: tuple[int, ...], dtype: DType) -> None:
     if out.shape != shape or out.dtype != dtype:
         raise ValueError(f"the result has shape {shape} and type {dtype}; out is {out.shape} {out.dtype}")
-
-

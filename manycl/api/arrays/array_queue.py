@@ -25,7 +25,6 @@ class ArrayQueue(EventQueue, Protocol):
 
     mapped: set[int]
     launches: dict[object, Any]
-    deferred: list[Any]
     roomy: set[tuple[object, tuple[int, ...] | None]]
 
     @property

@@ -117,6 +117,12 @@ class Array(ArrayOperators, Interchange):
         return self
 
     @property
+    def ready(self) -> Array:
+        """The array itself, computed if it was not. Raises LaunchError where its elements have gaps."""
+        assert self.argument
+        return self
+
+    @property
     def extent(self) -> tuple[int, int]:
         """The first byte of the buffer that is the array's, and the one behind its last."""
         return self.offset, self.offset + self.nbytes
@@ -139,6 +145,10 @@ class Array(ArrayOperators, Interchange):
     @property
     def name(self) -> str:
         return self.buffer.name
+
+    def on(self, base: Array) -> Array:
+        """Return the same part of another array (:class:`ArrayView`): all of it."""
+        return base
 
     def meets(self, other: Array) -> bool:
         """Return True if two arrays have bytes in common."""

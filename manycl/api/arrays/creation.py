@@ -41,8 +41,9 @@ class ArrayMaker:
         device needs it: do not change it until the array has got other contents. It is never written to."""
         data = from_others(contents)
         if not data.size:
-            return self.empty(data.shape, data.dtype)
-        array = Array(self, data.shape, data.dtype, name, copy)
+            nothing: Array = self.empty(data.shape, data.dtype)
+            return nothing
+        array = Array(self, data.shape, data.dtype, name, copy)  # type: ignore[arg-type]
         buffers = self.session.buffers
         if copy:
             buffers.copy_in(array.buffer.key, as_bytes(data), self.first_reads)
@@ -66,8 +67,9 @@ class ArrayMaker:
 
         wanted = shape_of(shape)
         if 0 in wanted:
-            return self.empty(wanted, dtype)
-        array = Array(self, wanted, np.dtype(dtype), name, True)
+            nothing: Array = self.empty(wanted, dtype)
+            return nothing
+        array = Array(self, wanted, np.dtype(dtype), name, True)  # type: ignore[arg-type]
         clear_bytes(self.session.buffers.overwrite(array.buffer.key))
         return array
 
@@ -86,12 +88,14 @@ class ArrayMaker:
     ) -> Array:
         """Return the numbers from ``start`` up to ``stop``, which is left out, as ``numpy.arange``."""
         begin, end = (0, start) if stop is None else (start, stop)
-        of = np.arange(begin, begin + step, step, dtype).dtype if step else np.dtype(float)
+        of = np.dtype(dtype or np.result_type(np.asarray(begin), np.asarray(end), np.asarray(step)))
         count = max(0, math.ceil((end - begin) / step))
-        first = of.type(begin)
-        apart = of.type(begin + step) - first
+        number: Any = of.type
+        first = number(begin)
+        apart = number(begin + step) - first
         counted: Array = self.operations.counted(self, (count,), (1,))
-        return counted.astype(of, copy=False) * apart + first
+        found: Array = counted.astype(of, copy=False) * apart + first
+        return found
 
     def linspace(
         self, start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: npt.DTypeLike = np.float64
@@ -99,7 +103,7 @@ class ArrayMaker:
         """Return ``num`` numbers at equal distances, as ``numpy.linspace``."""
         parts = num - 1 if endpoint else num
         wide: Array = self.operations.counted(self, (num,), (1,)).astype(np.float64)
-        found = wide * ((stop - start) / parts) + start if parts > 0 else wide + start
+        found: Array = wide * ((stop - start) / parts) + start if parts > 0 else wide + start
         if endpoint and num > 1:
             found[-1:] = float(stop)
         return found.astype(dtype, copy=False)

@@ -11,7 +11,6 @@ comes behind all deferred operations (``Queue.settle``), so none of them sees wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -67,11 +66,7 @@ class Node:
         self.axes = axes
         self.array: Any = _nobody
         self.operands = operands
-        self.size = 1 + sum([o.size for o in operands if isinstance(o, Node)])
-        if self.size > MOST:
-            self.operands = tuple([materialised(o) if isinstance(o, Node) else o for o in operands])
-            self.size = 1
-
+        self.size: int = 1 + sum([o.size for o in operands if isinstance(o, Node)])
 
     def became(self, array: Array) -> None:
         """Note that an array has the contents."""
@@ -80,8 +75,8 @@ class Node:
     @property
     def computed(self) -> Array | None:
         """The array that has the contents, if there is one."""
-        found: Any = self.operands[0] if not self.name else None
-        return found
+        found = self.operands[0] if not self.name else None
+        return found if isinstance(found, Array) else None
 
 
 Operand = Array | Scalar | Index | Node
@@ -141,6 +136,9 @@ def operand_of(array: Array) -> Array | Node:
 def deferred(queue: Any, node: Node) -> Array:
     """Return an array with a node for its contents, computed at once where commands are collected."""
     queue.session.check_open()
+    if node.size > MOST:
+        node.operands = tuple([materialised(o, queue) if isinstance(o, Node) else o for o in node.operands])
+        node.size = 1
     if queue.is_collecting:
         from manycl.api.arrays.launches import run
 
@@ -157,7 +155,8 @@ def deferred(queue: Any, node: Node) -> Array:
 
 def write(target: Array, node: Node) -> None:
     """Have a node's result written to an array, or to a view of one, in the shape that it has there."""
-    queue, whole = target.queue, target.owner
+    queue: Any = target.queue
+    whole = target.owner
     if not target.size:
         return
     compute(whole)
@@ -174,7 +173,7 @@ def write(target: Array, node: Node) -> None:
             pending: Any = other._owned
             _replace(pending.node if isinstance(pending, _Write) else pending, whole, hidden)
         _replace(node, whole, hidden)
-        part = hidden if target is whole else target.on(hidden)
+        part = target.on(hidden)
         whole.__class__ = Deferred
         whole._owned = _Write(node, part, hidden)  # type: ignore[assignment]
         _wait(queue, whole)
@@ -185,7 +184,8 @@ def compute(array: Array) -> None:
     with _lock:
         if type(array) is not Deferred:
             return
-        queue, pending = array.queue, array._owned
+        queue: Any = array.queue
+        pending: Any = array._owned
         if isinstance(pending, ManyclError):
             raise anew(pending)
         left = [other for other in _waiting(queue) if other is not array]
@@ -193,10 +193,6 @@ def compute(array: Array) -> None:
         before, queue.computing = queue.computing, threading.get_ident()
         try:
             _compute(array, pending, left)
-        except ManyclError as error:
-            if type(array) is Deferred and isinstance(array._owned, Node):
-                array._owned = error  # type: ignore[assignment]
-            raise
         finally:
             queue.computing = before
 
@@ -204,20 +200,28 @@ def compute(array: Array) -> None:
 def _compute(array: Array, pending: Any, left: list[Array]) -> None:
     from manycl.api.arrays.launches import run
 
-    if isinstance(pending, Node):
-        target = array.queue.empty(array.shape, array.dtype)
-        run(pending, target)
-        _take(array, target)
-        pending.became(array)
-        return
-    try:
+    queue: Any = array.queue
+    # (arrays have their buffers before commands are enqueued: these keep alive what they are given)
+    if isinstance(pending, _Write):
+        _take(array, pending.whole)
         for other in left:
             found: Any = other._owned
-            if type(other) is Deferred and _reads(found.node if isinstance(found, _Write) else found, pending.whole):
+            node: Node = found.node if isinstance(found, _Write) else found
+            if _replace(node, pending.whole, array):
                 compute(other)
-        run(pending.node, pending.target)
-    finally:
-        _take(array, pending.whole)
+        _replace(pending.node, pending.whole, array)
+        run(pending.node, pending.target.on(array))
+        return
+    _take(array, queue.empty(array.shape, array.dtype))
+    try:
+        run(pending, array)
+    except ManyclError as error:
+        queue.session.buffers.leave(array._owned)
+        array.__class__ = Deferred
+        failed: Any = error
+        array._owned = failed
+        raise
+    pending.became(array)
 
 
 def _take(array: Array, other: Array) -> None:
@@ -227,7 +231,7 @@ def _take(array: Array, other: Array) -> None:
     del other._owned
 
 
-def materialised(node: Node) -> Array:
+def materialised(node: Node, queue: Any) -> Array:
     """Return an array with the contents of a node."""
     waiting = node.array()
     if node.name and waiting is not None:
@@ -235,10 +239,10 @@ def materialised(node: Node) -> Array:
     if (found := node.computed) is None:
         from manycl.api.arrays.launches import run
 
-        queue = next(o.queue for o in _leaves(node) if isinstance(o, Array))
-        found = queue.empty(node.shape, node.dtype)
-        run(node, found)
-        node.became(found)
+        array: Array = queue.empty(node.shape, node.dtype)
+        run(node, array)
+        node.became(array)
+        return array
     return found
 
 
@@ -278,28 +282,11 @@ def _waiting(queue: Any) -> list[Array]:
     return [array for r in queue.deferred if (array := r()) is not None and type(array) is Deferred]
 
 
-def _leaves(node: Node) -> Iterator[Operand]:
-    for operand in node.operands:
-        if isinstance(operand, Node):
-            yield from _leaves(operand)
-        else:
-            yield operand
-
-
-def _reads(node: Node, whole: Array) -> bool:
-    return any(isinstance(o, Array) and o.owner is whole for o in _leaves(node))
-
-
-def _replace(node: Node, whole: Array, hidden: Array) -> None:
-    """Have a node read the same elements of another array."""
-    for operand in node.operands:
-        if isinstance(operand, Node):
-            _replace(operand, whole, hidden)
-    node.operands = tuple(
-        [
-            (hidden if o is whole else o.on(hidden)) if isinstance(o, Array) and o.owner is whole else o
-            for o in node.operands
-        ]
-    )
-
-
+def _replace(node: Node, whole: Array, hidden: Array) -> bool:
+    """Have a node read the same elements of another array; return whether it has read the one."""
+    found = any([_replace(o, whole, hidden) for o in node.operands if isinstance(o, Node)])
+    mine = [isinstance(o, Array) and o.owner is whole for o in node.operands]
+    if any(mine):
+        pairs = zip(node.operands, mine, strict=True)
+        node.operands = tuple([o.on(hidden) if m and isinstance(o, Array) else o for o, m in pairs])
+    return found or any(mine)

@@ -63,7 +63,8 @@ class Form(NamedTuple):
 
     @property
     def name(self) -> str:
-        words = [s.operation for s in self.steps if s.operation != "convert"] or ["convert"] * bool(self.steps)
+        words = [s.operation for s in self.steps if s.operation != "convert"]
+        words = words or ["convert"] * (bool(self.steps) and self.inputs[0][0] != self.out)
         given = [self.inputs[i] for s in self.steps[:1] for i in s.operands if i >= 0] or list(self.inputs)
         types = ["scalar" if kind == "scalar" else dtype.name for dtype, kind in given]
         if len(self.steps) > 1 or self.fold or len(set(types)) == 1:
@@ -71,8 +72,8 @@ class Form(NamedTuple):
         to = ["to", self.out.name]
         if self.fold:
             types += to if self.out != self.inputs[0][0] else []
-        elif not self.steps:
-            words = ["copy"] if self.inputs[0][0] == self.out else ["convert"]
+        elif not words:
+            words = ["copy" if self.inputs[0][0] == self.out else "convert"]
             types += to * (words == ["convert"])
         elif words == ["convert"] or (self.inplace >= 0 and self.out != self.inputs[self.inplace][0]):
             types += to
@@ -309,5 +310,3 @@ def _both(operation: str, dtype: DType) -> str:
 def accumulated(dtype: DType) -> DType:
     """Return the type in which elements of a type are accumulated."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
-
-

@@ -21,7 +21,7 @@ Index = Any
 
 class Places(NamedTuple):
     """Elements of a view that arrays of indices name. ``shape``: of the indices; ``rest``: of what each of them names;
-    ``at``: where that begins, in elements, ``element``: its number among ``count``; ``inner`` and ``step``: elements
+    ``at``: where that begins, in elements, ``element``: its number, of ``among``; ``inner`` and ``step``: elements
     that follow at a distance. ``axis``: the dimension of the result with which those of ``shape`` begin."""
 
     view: Array
@@ -30,7 +30,7 @@ class Places(NamedTuple):
     axis: int
     at: Array | None
     element: Array | None
-    count: int
+    among: int
     inner: int
     step: int
 
@@ -46,7 +46,9 @@ def collected(array: Array, parts: tuple[Any, ...]) -> Array:
     out = lines.collect((span, first, found.step), found.at, found.inner).reshape(shape)
     if not found.axis:
         return out
-    order = np.moveaxis(np.arange(len(shape)), range(len(found.shape)), range(found.axis, found.axis + len(found.shape)))
+    order = np.moveaxis(
+        np.arange(len(shape)), range(len(found.shape)), range(found.axis, found.axis + len(found.shape))
+    )
     return out.transpose(*order.tolist()).copy()
 
 
@@ -82,12 +84,14 @@ def set_part(array: Array, parts: tuple[Any, ...], value: Any) -> None:
     order = [*among, *(a for a in range(len(shape)) if a not in among)]
     own = converted(values.transpose(*order), array.dtype)
     span, first, _ = found.view.layout
-    lines.scatter((span, first, found.step), found.at, found.element, found.count, own)
+    lines.scatter((span, first, found.step), found.at, found.element, found.among, own)
 
 
 def _is_index(part: Any) -> bool:
-    return part is not None and part is not Ellipsis and not (
-        isinstance(part, int | np.integer | slice) and not isinstance(part, bool)
+    return (
+        part is not None
+        and part is not Ellipsis
+        and not (isinstance(part, int | np.integer | slice) and not isinstance(part, bool))
     )
 
 

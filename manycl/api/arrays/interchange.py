@@ -11,6 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.api.arrays.host_arrays import as_array
+from manycl.errors import LaunchError
+
+last_opened: Any = None
+"""A weak reference to the queue that was opened last."""
 
 
 class Interchange:
@@ -135,9 +139,10 @@ def _queue_of(values: tuple[Any, ...]) -> Any:
 
 def _loaded(contents: npt.NDArray[Any]) -> Any:
     """Return an array with contents that were pickled, on the queue that was opened last."""
-    from manycl.api.queue import last_opened
-
-    return last_opened().array(contents)
+    queue = last_opened() if last_opened is not None else None
+    if queue is None:
+        raise LaunchError("there is no queue to load an array into", hint="open a queue first")
+    return queue.array(contents)
 
 
 def from_others(contents: Any) -> npt.NDArray[Any]:

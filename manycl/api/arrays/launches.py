@@ -23,8 +23,9 @@ class Chain:
     """The operations that one kernel does: ``inputs`` and ``steps`` of its form, and what is given for the inputs, each
     with its strides along the dimensions of ``shape``, in elements, and the element that it begins with."""
 
-    def __init__(self, node: Node, shape: Shape) -> None:
+    def __init__(self, node: Node, shape: Shape, queue: Any) -> None:
         self.shape = shape
+        self._queue = queue
         self.inputs: list[tuple[DType, str]] = []
         self.values: list[Any] = []
         self.strides: list[list[int]] = []
@@ -41,7 +42,7 @@ class Chain:
                 return self._found[id(operand)]
             array = operand.computed
             if array is None and not is_last and not self._is_part(operand):
-                array = materialised(operand)
+                array = materialised(operand, self._queue)
             if array is None:
                 numbers = tuple([self._add(o, t) for o, t in zip(operand.operands, operand.loop, strict=True)])
                 self.steps.append(Step(operand.name, operand.loop, numbers, operand.dtype))
@@ -76,7 +77,9 @@ class Chain:
         if waiting is not None:
             compute(waiting)
             return False
-        return not node.axes and node.dtype != np.float16 and math.prod(node.shape) == math.prod(self.shape)
+        if node.axes or node.dtype == np.float16:
+            return False
+        return math.prod(node.shape) == math.prod(self.shape) or all(isinstance(o, Index) for o in node.operands)
 
     def moved(self, strides: Sequence[Sequence[int]]) -> list[int]:
         """Return the inputs that have strides."""
@@ -93,7 +96,7 @@ def run(node: Node, target: Array) -> None:
     if node.axes:
         fold(node, target)
         return
-    chain = Chain(node, target.shape)
+    chain = Chain(node, target.shape, target.queue)
     inplace = -1
     for i, value in enumerate(chain.values):
         if not isinstance(value, Array) or not value.meets(target):
@@ -119,7 +122,7 @@ def _launch(chain: Chain, target: Array, inplace: int) -> None:
     is_plain = len(shape) == 1 and not any(begins) and all(s == [1] for s in strides)
     form = Form(tuple(chain.inputs), tuple(chain.steps), target.dtype, not is_plain, inplace)
     kernel = elementwise.kernel(form)
-    args = [span]
+    args: list[Any] = [span]
     for i, value in enumerate(chain.values):
         if i != inplace and value is not None:
             args.append(value.layout[0] if isinstance(value, Array) else value)
@@ -159,10 +162,14 @@ def collapsed(shape: Shape, strides: Sequence[Sequence[int]]) -> tuple[Shape, li
 
 def fold(node: Node, target: Array) -> None:
     """Enqueue a reduction: block by block, and then the blocks, until one is left of each line."""
-    (operand,) = node.operands
-    child = operand if isinstance(operand, Node) else Node("convert", (operand,), (operand.dtype,), operand.dtype, operand.shape)
+    operand: Any = node.operands[0]
+    child = (
+        operand
+        if isinstance(operand, Node)
+        else Node("convert", (operand,), (operand.dtype,), operand.dtype, operand.shape)
+    )
     kept = [a for a in range(len(child.shape)) if a not in node.axes]
-    chain = Chain(child, child.shape)
+    chain = Chain(child, child.shape, target.queue)
     moved = [i for i, (_, kind) in enumerate(chain.inputs) if kind != "scalar"]
     order = _as_lines(child.shape, [chain.strides[i] for i in moved], node.axes)
     if order is None:  # no three dimensions: elements are put into lines first

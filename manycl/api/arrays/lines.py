@@ -78,7 +78,8 @@ kernel void place(global A *out, global long *places, global const A *keys, glob
   }
 }""",
     "collect": """
-kernel void collect(global A *out, global const A *a, global const long *at, long n, long inner, long first, long step) {
+kernel void collect(global A *out, global const A *a, global const long *at, long inner, long first,
+                    long step) {
   long j = get_global_id(0), i = get_global_id(1);
   if (j < inner) out[i * inner + j] = a[first + at[i] + j * step];
 }""",
@@ -191,7 +192,9 @@ def _key(dtype: DType) -> str:
     digits = {16: 10, 32: 23, 64: 52}[bits]
     least = f"({kind}(~{top}) >> {digits} << {digits})"  # of those that are no numbers, which come last
     plain = f"{kind}(key & ~{top})"
-    return f"({plain} > {least} ? {kind}~{kind}0 : {plain} == 0 ? {top} : key & {top} ? {kind}~key : {kind}(key | {top}))"
+    return (
+        f"({plain} > {least} ? {kind}~{kind}0 : {plain} == 0 ? {top} : key & {top} ? {kind}~key : {kind}(key | {top}))"
+    )
 
 
 def sort(a: Array, with_indices: bool = False) -> Array:
@@ -201,7 +204,8 @@ def sort(a: Array, with_indices: bool = False) -> Array:
     rows, blocks = a.size // n, -(-n // _PART)
     words = (("KEY", _key(a.dtype)), ("WITH(x)", "x;" if with_indices else ""))
     bits = np.dtype(f"u{a.itemsize}")
-    keys, others = a.view(bits), queue.empty(a.shape, bits)
+    keys: Array = a.view(bits)
+    others: Array = queue.empty(a.shape, bits)
     spare = queue.empty(a.shape, bits)
     size = a.shape if with_indices else 1
     indices, places = queue.empty(size, np.int64), queue.empty(size, np.int64)
@@ -224,7 +228,7 @@ def collect(source: tuple[Array, int, int], at: Array, inner: int) -> Array:
     local = min(GROUP, 1 << (inner - 1).bit_length())
     size = -(-inner // local) * local, at.size
     bits = _bits(span)
-    kernel("collect", bits)(span.queue, size, (local, 1), out.view(bits), span.view(bits), at, at.size, inner, first, step)
+    kernel("collect", bits)(span.queue, size, (local, 1), out.view(bits), span.view(bits), at, inner, first, step)
     return out
 
 
@@ -264,7 +268,9 @@ def bisect(a: Array, v: Array, right: bool) -> Array:
     less = "((x) < (y) || ((y) != (y) && (x) == (x)))" if a.dtype.kind == "f" else "((x) < (y))"
     out: Array = a.queue.empty(v.shape, np.int64)
     size = -(-v.size // GROUP) * GROUP
-    kernel("bisect", a.dtype, (("LESS(x, y)", less),))(a.queue, (size,), (GROUP,), out, a, v, a.size, v.size, int(right))
+    kernel("bisect", a.dtype, (("LESS(x, y)", less),))(
+        a.queue, (size,), (GROUP,), out, a, v, a.size, v.size, int(right)
+    )
     return out
 
 
@@ -287,7 +293,7 @@ def _product_by_library(dtype: DType) -> Kernel:
     return found
 
 
-def _matmul_rows(
+def _matmul_rows(  # noqa: PLR0913 (the kernel's arguments)
     items: slice, c: Any, a: Any, b: Any, m: int, n: int, inner: int, planes_a: int, planes_b: int
 ) -> None:
     rows = slice(items.start // 16 * TILE, items.stop // 16 * TILE)
@@ -299,7 +305,9 @@ def matmul(a: Array, b: Array, planes: int) -> Array:
     one for all."""
     (_, m, inner), n, queue = a.shape, b.shape[2], a.queue
     out: Array = queue.empty((planes, m, n), a.dtype)
-    is_library = a.dtype in (np.float32, np.float64) and all(d.driver == "native" for d in queue.session.machine.devices)
+    is_library = a.dtype in (np.float32, np.float64) and all(
+        d.driver == "native" for d in queue.session.machine.devices
+    )
     found = (_product_by_library if is_library else _product)(a.dtype)
     size = -(-n // TILE) * 16, -(-m // TILE) * 16, planes
     apart = m * inner * (a.shape[0] > 1), inner * n * (b.shape[0] > 1)

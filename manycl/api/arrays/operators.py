@@ -71,11 +71,13 @@ class ArrayOperators:
     def __divmod__(self: Any, other: Any) -> tuple[Array, Array]:
         return self // other, self % other
 
-    sum, prod, min, max, mean, std, var, any, all = map(_method, "sum prod min max mean std var any all".split())
-    argmin, argmax, cumsum, cumprod, argsort = map(_method, "argmin argmax cumsum cumprod argsort".split())
-    clip, round, dot, take, nonzero, repeat = map(_method, "clip round dot take nonzero repeat".split())
-    ravel, swapaxes, squeeze, diagonal, trace = map(_method, "ravel swapaxes squeeze diagonal trace".split())
-    compress, searchsorted, __round__ = map(_method, "compress searchsorted round".split())
+    sum, prod, min, max, mean, std, var, any, all = map(
+        _method, ["sum", "prod", "min", "max", "mean", "std", "var", "any", "all"]
+    )
+    argmin, argmax, cumsum, cumprod, argsort = map(_method, ["argmin", "argmax", "cumsum", "cumprod", "argsort"])
+    clip, round, dot, take, nonzero, repeat = map(_method, ["clip", "round", "dot", "take", "nonzero", "repeat"])
+    ravel, swapaxes, squeeze, diagonal, trace = map(_method, ["ravel", "swapaxes", "squeeze", "diagonal", "trace"])
+    compress, searchsorted, __round__ = map(_method, ["compress", "searchsorted", "round"])
 
     def sort(self: Any, axis: int = -1) -> None:
         """Enqueue what puts the elements in order along an axis, in place."""

@@ -46,19 +46,21 @@ class Generator:
         of = np.dtype(dtype)
         digits = 24 if of == np.float32 else 53
         wide = (self.bits(size) >> np.uint64(64 - digits)).astype(of if digits == 24 else np.float64)
-        return (wide * wide.dtype.type(0.5**digits)).astype(of, copy=False)
+        found: Array = wide * wide.dtype.type(0.5**digits)
+        return found.astype(of, copy=False)
 
     def uniform(self, low: float = 0.0, high: float = 1.0, size: Shape = ()) -> Array:
         """Return numbers of [low, high), evenly spread."""
-        return self.random(size) * (high - low) + low
+        found: Array = self.random(size) * (high - low) + low
+        return found
 
     def normal(
         self, loc: float = 0.0, scale: float = 1.0, size: Shape = (), dtype: npt.DTypeLike = np.float64
     ) -> Array:
         """Return numbers of a normal distribution (by Box and Muller's transformation)."""
         radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
-        found: Array = radius * np.cos(2 * math.pi * self.random(size))
-        return (found * scale + loc).astype(dtype, copy=False)
+        found: Array = radius * np.cos(2 * math.pi * self.random(size)) * scale + loc
+        return found.astype(dtype, copy=False)
 
     def standard_normal(self, size: Shape = (), dtype: npt.DTypeLike = np.float64) -> Array:
         """Return numbers of the normal distribution around 0 of variance 1."""
@@ -79,7 +81,8 @@ class Generator:
             raise ValueError(f"there are no such integers from {begin} to {end}")
         bits = self.bits(size)
         found = computed(self._queue, "mul_hi", [bits, Scalar(count, _U8)], (_U8, _U8), _U8, bits.shape)
-        return (found.astype(np.int64) + begin).astype(dtype, copy=False)
+        moved: Array = found.astype(np.int64) + begin
+        return moved.astype(dtype, copy=False)
 
     def permutation(self, x: int | Array) -> Array:
         """Return the integers up to a number, or an array's elements along the first dimension, in any order."""

@@ -95,13 +95,11 @@ def test_other_types_and_orders(queue: mc.Queue) -> None:
     b = queue.array(y)
     for axes in ((), (2, 0, 1), ((1, 0, 2),), (0, -1, 1)):
         assert b.transpose(*axes).get().tolist() == y.transpose(*axes).tolist()
-    with pytest.raises(ValueError, match="dimensions"):
+    with pytest.raises(ValueError, match="repeated axis"):
         b.transpose(0, 0, 1)
     assert queue.array(X[0]).T.get().tolist() == X[0].tolist()
     assert queue.array(X[:, :1]).T.shape == (1, 4)
-    with pytest.raises(LaunchError, match="without gaps") as caught:
-        _ = b.T
-    assert "transpose()" in caught.value.hint
+    assert b.T.get().tolist() == y.T.tolist()
 
 
 @settings(max_examples=40, deadline=None)
@@ -111,7 +109,7 @@ def test_assigning_is_numpys(queue: mc.Queue, data: Any) -> None:
     a = queue.array(x)
     for _ in range(3):
         key = data.draw(
-            hnp.basic_indices(x.shape, allow_newaxis=False).filter(lambda k: x[k].size and x[k].flags.c_contiguous)
+            hnp.basic_indices(x.shape).filter(lambda k: x[k].size)
         )
         part = x[key]
         if data.draw(st.booleans()):
@@ -141,7 +139,7 @@ def test_what_cannot_be_assigned(queue: mc.Queue) -> None:
         (lambda: a.__setitem__(0, np.zeros(5, np.int16)), "do not fit a part of shape"),
         (lambda: a.__setitem__(0, queue.zeros(5, np.int16)), "does not fit a part of shape"),
         (lambda: a.__setitem__(0, queue.zeros((2, 6), np.int16)), "does not fit a part of shape"),
-        (lambda: a.__setitem__((slice(None), 0), 1), "do not follow one another"),
+        (lambda: a.__setitem__((slice(None), 0), 0.5), "do not fit an array of int16"),
     ):
         with pytest.raises((LaunchError, ResultError), match=words):
             wrong()
