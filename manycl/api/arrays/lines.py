@@ -15,9 +15,8 @@ from manycl.api.arrays.elementwise import EACH, accumulated, computed, loaded, n
 from manycl.api.program import Kernel, Program
 from manycl.group_range import GROUP
 
-TILE = 64
-"""Rows and columns of a product that a group of 16 x 16 computes; our own choice: 4 x 4 for each work-item fit into its
-registers."""
+TILE = 16
+"""Rows and columns of a product that a group computes; our own choice: a work-item for each fits all devices."""
 DIGITS = 256
 """Values of the 8 bits by which a pass sorts; our own choice: so many counters fit into a processor's first cache."""
 
@@ -118,30 +117,18 @@ kernel void bisect(global long *out, global const A *a, global const A *v, long 
     "matmul": """
 kernel void matmul(global A *c, global const A *a, global const A *b, long m, long n, long inner, long planes_a,
                    long planes_b) {
-  local T left[16][TILE + 1], right[16][TILE + 1];
-  long x = get_local_id(0), y = get_local_id(1), plane = get_global_id(2);
-  long column = get_group_id(0) * TILE, row = get_group_id(1) * TILE;
-  long a0 = plane * planes_a, b0 = plane * planes_b;
-  T sum[4][4];
-  for (int i = 0; i < 4; i++) for (int j = 0; j < 4; j++) sum[i][j] = 0;
-  for (long first = 0; first < inner; first += 16) {
-    for (int k = 0; k < 4; k++) {
-      long r = row + y + 16 * k, q = column + x + 16 * k;
-      left[x][y + 16 * k] = r < m && first + x < inner ? AT(a, a0 + r * inner + first + x) : 0;
-      right[y][x + 16 * k] = q < n && first + y < inner ? AT(b, b0 + (first + y) * n + q) : 0;
-    }
+  local T left[TILE][TILE + 1], right[TILE][TILE + 1];
+  long x = get_local_id(0), y = get_local_id(1), column = get_global_id(0), row = get_global_id(1);
+  long plane = get_global_id(2), a0 = plane * planes_a, b0 = plane * planes_b;
+  T value = 0;
+  for (long first = 0; first < inner; first += TILE) {
+    left[y][x] = row < m && first + x < inner ? AT(a, a0 + row * inner + first + x) : 0;
+    right[y][x] = column < n && first + y < inner ? AT(b, b0 + (first + y) * n + column) : 0;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int k = 0; k < 16; k++)
-      for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) { T u = left[k][y + 16 * i], v = right[k][x + 16 * j]; sum[i][j] = MORE; }
+    for (int k = 0; k < TILE; k++) { T u = left[y][k], v = right[k][x]; value = MORE; }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < 4; j++) {
-      long r = row + y + 16 * i, q = column + x + 16 * j;
-      T value = sum[i][j];
-      if (r < m && q < n) STORE(plane * m * n + r * n + q);
-    }
+  if (row < m && column < n) STORE(plane * m * n + row * n + column);
 }""",
 }
 _PART = GROUP * 8
@@ -277,8 +264,8 @@ def bisect(a: Array, v: Array, right: bool) -> Array:
 @lru_cache(maxsize=32)
 def _product(dtype: DType) -> Kernel:
     wide = "ulong" if dtype.itemsize == 8 else "uint"
-    both = {"f": "sum[i][j] + u * v", "b": "sum[i][j] | (u & v)"}
-    more = both.get(dtype.kind, f"(T)(({wide})sum[i][j] + ({wide})u * ({wide})v)")
+    both = {"f": "value + u * v", "b": "value | (u & v)"}
+    more = both.get(dtype.kind, f"(T)(({wide})value + ({wide})u * ({wide})v)")
     at, keep = loaded("array", dtype, "(i)"), stored("value", dtype, "(i)").replace("out", "c")
     words = (("MORE", more), ("AT(array, i)", at), ("STORE(i)", keep), ("A", named(dtype)))
     return kernel("matmul", accumulated(dtype), words)
@@ -296,8 +283,7 @@ def _product_by_library(dtype: DType) -> Kernel:
 def _matmul_rows(  # noqa: PLR0913 (the kernel's arguments)
     items: slice, c: Any, a: Any, b: Any, m: int, n: int, inner: int, planes_a: int, planes_b: int
 ) -> None:
-    rows = slice(items.start // 16 * TILE, items.stop // 16 * TILE)
-    np.matmul(a[:, rows], b, out=c[:, rows])
+    np.matmul(a[:, items], b, out=c[:, items])
 
 
 def matmul(a: Array, b: Array, planes: int) -> Array:
@@ -309,7 +295,7 @@ def matmul(a: Array, b: Array, planes: int) -> Array:
         d.driver == "native" for d in queue.session.machine.devices
     )
     found = (_product_by_library if is_library else _product)(a.dtype)
-    size = -(-n // TILE) * 16, -(-m // TILE) * 16, planes
+    size = -(-n // TILE) * TILE, -(-m // TILE) * TILE, planes
     apart = m * inner * (a.shape[0] > 1), inner * n * (b.shape[0] > 1)
-    found(queue, size, (16, 16, 1), out, a, b, m, n, inner, *apart)
+    found(queue, size, (TILE, TILE, 1), out, a, b, m, n, inner, *apart)
     return out
