@@ -255,7 +255,7 @@ def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None,
     _check_known(name, result)
     axes = axes_of(axis, array.ndim)
     kept = [a for a in range(array.ndim) if keepdims or a not in axes]
-    left: tuple[int, ...] = tuple([1 if a in axes else array.shape[a] for a in kept])
+    left = tuple([1 if a in axes else array.shape[a] for a in kept])
     if out is not None:
         _check(out, left, result)
     if name in ("min", "max") and not array.size and math.prod(left):

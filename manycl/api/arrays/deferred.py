@@ -284,9 +284,9 @@ def _waiting(queue: Any) -> list[Array]:
 
 def _replace(node: Node, whole: Array, hidden: Array) -> bool:
     """Have a node read the same elements of another array; return whether it has read the one."""
-    found = any([_replace(o, whole, hidden) for o in node.operands if isinstance(o, Node)])
+    found = [_replace(o, whole, hidden) for o in node.operands if isinstance(o, Node)]  # (all of them)
     mine = [isinstance(o, Array) and o.owner is whole for o in node.operands]
     if any(mine):
         pairs = zip(node.operands, mine, strict=True)
         node.operands = tuple([o.on(hidden) if m and isinstance(o, Array) else o for o, m in pairs])
-    return found or any(mine)
+    return any(found) or any(mine)

@@ -50,7 +50,8 @@ class Form(NamedTuple):
     ``scalar``, or an ``index``, which is computed from where an element is), whose last result is converted to the type
     ``out``. ``is_strided``: inputs and result have strides of their own along three dimensions. ``inplace``: the input
     that is the result's own memory, else -1. ``fold``: how elements along the second dimension are put together, in the
-    type ``loop``; empty: they are not. ``columns``: elements of a block do not follow one another."""
+    type ``loop``; empty: they are not. ``columns``: elements of a block do not follow one another. ``is_exact``: the
+    NDRange ends where the elements do: without a condition compilers do better."""
 
     inputs: tuple[tuple[DType, str], ...]
     steps: tuple[Step, ...]
@@ -60,6 +61,7 @@ class Form(NamedTuple):
     fold: str = ""
     loop: DType = np.dtype(bool)
     columns: bool = False
+    is_exact: bool = False
 
     @property
     def name(self) -> str:
@@ -179,6 +181,7 @@ def source(form: Form) -> str:
         lines.append(f"y = {converted(value, dtype, form.loop)};")
     else:
         body = _STRIDED if form.is_strided else _PLAIN
+        body = body.replace("if (i < n) ", "") if form.is_exact else body
         lines.append(f"{stored(converted(value, dtype, form.out), form.out, index['out'])};")
     body = body.replace("ELEMENT", "\n    ".join(lines))
     defined: dict[str, Any] = {}

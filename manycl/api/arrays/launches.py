@@ -120,16 +120,17 @@ def _launch(chain: Chain, target: Array, inplace: int) -> None:
     shape, strides = collapsed(target.shape, [list(steps), *(chain.strides[i] for i in moved)])
     begins = [first, *(chain.first[i] for i in moved)]
     is_plain = len(shape) == 1 and not any(begins) and all(s == [1] for s in strides)
-    form = Form(tuple(chain.inputs), tuple(chain.steps), target.dtype, not is_plain, inplace)
-    kernel = elementwise.kernel(form)
     args: list[Any] = [span]
     for i, value in enumerate(chain.values):
         if i != inplace and value is not None:
             args.append(value.layout[0] if isinstance(value, Array) else value)
     outer, inner = shape[:-DIMENSIONS], shape[-DIMENSIONS:]
     columns, rows, planes = (*reversed(inner), *(1,) * (DIMENSIONS - len(inner)))
-    local = min(GROUP, 1 << (columns - 1).bit_length())
+    even = min(GROUP, columns & -columns)  # (the largest work-group by which it can be divided)
+    local = even if even * 8 >= GROUP else min(GROUP, 1 << (columns - 1).bit_length())
     across = -(-columns // local) * local
+    form = Form(tuple(chain.inputs), tuple(chain.steps), target.dtype, not is_plain, inplace)
+    kernel = elementwise.kernel(form._replace(is_exact=across == columns))
     args.append(columns)
     if is_plain:
         kernel(target.queue, (across,), (local,), *args)

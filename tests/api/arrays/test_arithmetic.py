@@ -225,7 +225,13 @@ def test_comparisons_and_what_is_no_number(alone: mc.Queue) -> None:
     assert a != None  # noqa: E711
     assert a != "text"
     assert {a: 1}[a] == 1
-    for wrong in (lambda: a + None, lambda: a + "1", lambda: a + 1j, lambda: a << 0.5, lambda: alone.zeros(3, "c8") + 1):
+    for wrong in (
+        lambda: a + None,
+        lambda: a + "1",
+        lambda: a + 1j,
+        lambda: a << 0.5,
+        lambda: alone.zeros(3, "c8") + 1,
+    ):
         with pytest.raises(TypeError):
             wrong()
     with pytest.raises(OverflowError, match="300 is no uint8"):

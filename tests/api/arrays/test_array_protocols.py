@@ -108,9 +108,7 @@ def test_assigning_is_numpys(queue: mc.Queue, data: Any) -> None:
     x = X.copy()
     a = queue.array(x)
     for _ in range(3):
-        key = data.draw(
-            hnp.basic_indices(x.shape).filter(lambda k: x[k].size)
-        )
+        key = data.draw(hnp.basic_indices(x.shape).filter(lambda k: x[k].size))
         part = x[key]
         if data.draw(st.booleans()):
             value: Any = data.draw(st.floats(-9, 9, width=32))

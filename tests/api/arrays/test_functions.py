@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import manycl as mc
-from benchmarks.arrays_operations import operations
+from benchmarks.arrays_figures.operations import operations
 from manycl.api.arrays import functions
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is no number
@@ -160,7 +160,9 @@ def test_deferred_operations_see_what_was_there(queue: mc.Queue, data: Any) -> N
     low = st.integers(0, 6)
     for _ in range(data.draw(st.integers(1, 8))):
         i, j, k = (data.draw(st.sampled_from(sorted(names))) for _ in range(3))
-        match data.draw(st.sampled_from(["new", "new", "in place", "part", "turned", "kernel", "sum", "fill", "look", "drop"])):
+        match data.draw(
+            st.sampled_from(["new", "new", "in place", "part", "turned", "kernel", "sum", "fill", "look", "drop"])
+        ):
             case "new":
                 names[len(names) + 3], ours[len(names) + 3] = names[i] * 2 - names[j] + 1, ours[i] * 2 - ours[j] + 1
             case "in place":

@@ -12,7 +12,8 @@ np.isnan(a) ; np.isfinite(a) ; np.logical_and(a, v) ; np.logical_not(a) ; np.cop
 np.where(a > 0.5, a, 0) ; np.clip(a, 0.2, 0.8) ; np.round(a, 2) ; np.nan_to_num(a) ; np.add(a, v)
 a.sum() ; a.sum(0) ; a.sum(axis=(0, 1)) ; a.prod() ; a.mean() ; a.mean(1) ; a.std() ; a.var(0) ; a.min() ; a.max(1)
 m.any() ; m.all() ; a.argmin() ; a.argmax(1) ; np.ptp(a) ; np.count_nonzero(m) ; np.median(v) ; np.linalg.norm(v)
-np.average(a, 0) ; np.nansum(a) ; np.nanmean(a) ; np.trace(s) ; np.cumsum(v) ; np.cumsum(a, 1) ; np.cumprod(v) ; np.diff(v)
+np.average(a, 0) ; np.nansum(a) ; np.nanmean(a) ; np.trace(s) ; np.cumsum(v) ; np.cumsum(a, 1)
+np.cumprod(v) ; np.diff(v)
 np.sort(v) ; np.argsort(v) ; np.sort(a, 0) ; np.unique(i) ; np.searchsorted(np.sort(v), v)
 a @ a.T ; a @ v ; v @ v ; np.dot(s, s) ; np.outer(v, v) ; np.inner(v, v) ; np.vdot(v, v) ; np.matmul(s, s)
 a[0] ; a[:, 1] ; a[::2, ::-1] ; a[-3:] ; a[..., None] ; a[1, 2] ; a[a > 0.5] ; a[[0, 2, 1]] ; a[i % 3] ; v[m]
