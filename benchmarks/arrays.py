@@ -116,9 +116,7 @@ def main() -> None:
     for kind, found in where.items():
         print(f"{kind:11} {len(found):4}  {'' if kind == 'on_devices' else '; '.join(found)}")
     for name, row in chains.items():
-        print(
-            f"{name:11} hand/chain {row['fused']:5.2f}   NumPy/chain {row['numpy']:5.2f}   {row['seconds'] * 1e3:.2f} ms"
-        )
+        print(f"{name:11} by hand {row['fused']:5.2f}   NumPy {row['numpy']:5.2f}   {row['seconds'] * 1e3:.2f} ms")
 
 
 if __name__ == "__main__":

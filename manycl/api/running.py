@@ -222,6 +222,7 @@ class RunningQueue:
 
     def finish_for(self, wanted: Place) -> None:
         """Run everything that is enqueued and wait for it, as the host is about to read some bytes of a buffer."""
+        self.settle()
         if not self._look(wanted):
             self._complete(None, wanted)
         self._made_bytes = 0
@@ -229,6 +230,7 @@ class RunningQueue:
     def wait_for(self, enqueued: Commands, node: int) -> bool:
         """Wait until a node has ended. Returns True if it is known to have succeeded, else False, whatever has become
         of it. Raises what went wrong with the commands that had to run for it."""
+        self.settle()
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return False

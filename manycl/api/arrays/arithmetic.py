@@ -258,7 +258,7 @@ def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None,
     left = tuple([1 if a in axes else array.shape[a] for a in kept])
     if out is not None:
         _check(out, left, result)
-    if name in ("min", "max") and not array.size and math.prod(left):
+    if name in ("min", "max") and not array.size and 0 not in left:
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     queue, loop = array.queue, elementwise.accumulated(result)
     if not axes:

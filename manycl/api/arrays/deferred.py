@@ -102,13 +102,21 @@ class Deferred(Array):
 
     @property
     def buffer(self) -> Any:  # type: ignore[override]
-        compute(self)
-        return self.buffer
+        return self._whole.buffer
 
     @property
     def argument(self) -> Any:  # type: ignore[override]
+        return self._whole.argument
+
+    @property
+    def _whole(self) -> Array:
+        """The array that has the buffer. (Deferred writes stay: whatever is enqueued settles them first, and who only
+        looks at arrays that are in use may not enqueue anything.)"""
+        pending: Any = self._owned
+        if isinstance(pending, _Write):
+            return pending.whole
         compute(self)
-        return self.argument
+        return self
 
     @property
     def nbytes(self) -> int:
@@ -129,7 +137,7 @@ def operand_of(array: Array) -> Array | Node:
             pending: Any = array._owned if type(array) is Deferred else None
             if isinstance(pending, Node):
                 return pending
-        compute(array)
+    compute(array.owner)
     return array
 
 

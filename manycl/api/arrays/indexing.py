@@ -46,10 +46,9 @@ def collected(array: Array, parts: tuple[Any, ...]) -> Array:
     out = lines.collect((span, first, found.step), found.at, found.inner).reshape(shape)
     if not found.axis:
         return out
-    order = np.moveaxis(
-        np.arange(len(shape)), range(len(found.shape)), range(found.axis, found.axis + len(found.shape))
-    )
-    return out.transpose(*order.tolist()).copy()
+    among = range(len(found.shape))
+    to = [found.axis + a for a in among]
+    return out.like(lambda model: np.moveaxis(model, among, to)).copy()
 
 
 def set_part(array: Array, parts: tuple[Any, ...], value: Any) -> None:

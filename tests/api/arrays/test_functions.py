@@ -164,7 +164,8 @@ def test_deferred_operations_see_what_was_there(queue: mc.Queue, data: Any) -> N
             st.sampled_from(["new", "new", "in place", "part", "turned", "kernel", "sum", "fill", "look", "drop"])
         ):
             case "new":
-                names[len(names) + 3], ours[len(names) + 3] = names[i] * 2 - names[j] + 1, ours[i] * 2 - ours[j] + 1
+                new = max(names) + 1
+                names[new], ours[new] = names[i] * 2 - names[j] + 1, ours[i] * 2 - ours[j] + 1
             case "in place":
                 names[k] += names[i] * names[j]
                 ours[k] += ours[i] * ours[j]
