@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manycl import flags
+from manycl.api.deferring import DeferringQueue
 from manycl.api.events import Background, Commands
 from manycl.api.recording import RunTrace, record, showable, underway
 from manycl.api.submission import Submission
@@ -21,7 +22,6 @@ from manycl.graph.horizon import HORIZON
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.graph_cache.learners import Learners, told
-from manycl.run.recovery.device_events import DeviceEvents, DeviceLeaves
 from manycl.run.streams.eager_rule import SUBMITTED, Decision, Facts, Need, decide
 from manycl.utilities.interrupts import Uninterrupted
 from manycl.utilities.kept import FEW
@@ -39,7 +39,7 @@ log = logger(__name__)
 _PLACE = itemgetter(0)  # of a read
 
 
-class RunningQueue:
+class RunningQueue(DeferringQueue):
     """The part of a queue that runs commands. ``policy``, ``queues`` and ``options`` are the queue's."""
 
     __slots__ = (
@@ -93,9 +93,7 @@ class RunningQueue:
         self._is_followed = False  # whether the next run belongs to the same trace
         self._ended = 0.0  # when the last run ended, by time.perf_counter
         self._trace: RunTrace | None = None
-        self.deferred: list[Any] = []  # weak references to arrays that are not computed yet
-        self.resting: dict[object, Any] | None = None  # the launch cache, while there are some
-        self.computing = 0  # the id of the thread that enqueues what computes them
+        self.deferred, self.resting, self.computing = [], None, 0
         self.lock = threading.RLock()  # of the submissions
         self._running = threading.RLock()  # held by the thread whose run it is
         self._runner = 0  # the id of that thread
@@ -117,38 +115,6 @@ class RunningQueue:
     @options.setter
     def options(self, options: Mapping[str, str]) -> None:
         self._recurring.options = options
-
-    @property
-    def is_collecting(self) -> bool:
-        """True while commands are collected for later, or for a task component: operations are not deferred."""
-        return bool(self.preparing) or self.enqueued.is_in_component
-
-    def settle(self) -> None:
-        """Enqueue the operations on arrays that are deferred: what comes now may change what they read."""
-        if self.deferred:
-            from manycl.api.arrays.deferred import settle
-
-            settle(self)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The names of the devices."""
-        return tuple(d.name for d in self.session.machine.devices)
-
-    @property
-    def excluded(self) -> dict[str, str]:
-        """The devices that have failed for good and are left out, and what was wrong with each."""
-        return dict(self.session.devices.excluded)
-
-    @property
-    def device_events(self) -> DeviceEvents:
-        """The session's device events, by which any thread reports devices that leave and come."""
-        return self.session.devices.events
-
-    @property
-    def away(self) -> Mapping[str, DeviceLeaves]:
-        """The devices that have left, and how."""
-        return self.session.devices.events.away
 
     @property
     def policy(self) -> str | Policy | Plan | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array
-from manycl.api.arrays.deferred import DType, Index, Node, Operand, Scalar, deferred, operand_of, settle, write
+from manycl.api.arrays.deferred import DType, Index, Number, Operand, Operation, deferred, operand_of, settle, write
 from manycl.api.arrays.functions_text import TABLE
 from manycl.api.arrays.host_arrays import as_array, fits
 from manycl.api.arrays.strided import nothing
@@ -35,7 +35,7 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> A
     if name not in elementwise.COMPARISONS and name not in TABLE:
         return NotImplemented
     queue = next(a.queue for a in (*inputs, out) if isinstance(a, Array))
-    given: list[Array | Scalar] = []
+    given: list[Array | Number] = []
     for value in inputs:
         operand = value if isinstance(value, Array) else given_operand(queue, value)
         if operand is None:
@@ -46,7 +46,7 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> A
     *loop, result = _resolved(ufunc, given)
     if not elementwise.has_kernel(name, loop[0]):
         return NotImplemented
-    if name == "power" and isinstance(given[1], Scalar) and loop[1].kind == "i" and given[1].value < 0:
+    if name == "power" and isinstance(given[1], Number) and loop[1].kind == "i" and given[1].value < 0:
         raise ValueError("Integers to negative integer powers are not allowed.")
     shape = np.broadcast_shapes(*[o.shape for o in given])
     if out is not None:
@@ -70,14 +70,14 @@ def computed(
     operands = tuple([_used(queue, o) if isinstance(o, Array) else o for o in given])
     if out is not None:
         out.use(queue)
-        write(out, Node(name, operands, loop, dtype, shape))
+        write(out, Operation(name, operands, loop, dtype, shape))
         return out
     if not math.prod(shape):
         return nothing(queue, shape, dtype)
-    return deferred(queue, Node(name, operands, loop, dtype, shape))
+    return deferred(queue, Operation(name, operands, loop, dtype, shape))
 
 
-def _used(queue: Any, array: Array) -> Array | Node:
+def _used(queue: Any, array: Array) -> Array | Operation:
     array.use(queue)
     return operand_of(array)
 
@@ -109,22 +109,22 @@ def full(queue: Any, shape: tuple[int, ...], value: Any, dtype: DType) -> Array:
     return out
 
 
-def given_operand(queue: Any, value: Any) -> Array | Scalar | None:
+def given_operand(queue: Any, value: Any) -> Array | Number | None:
     """Return a value that is no array of ours as an operand; None if it is no number, nor an array of numbers."""
     if isinstance(value, int | float) and not isinstance(value, bool | np.generic):
-        return Scalar(value, type(value) if type(value) in (int, float) else int if isinstance(value, int) else float)
+        return Number(value, type(value) if type(value) in (int, float) else int if isinstance(value, int) else float)
     if isinstance(value, complex) or not isinstance(value, bool | np.generic | np.ndarray | list | tuple):
         return None
     data = as_array(value)
     if data.dtype.kind not in "biuf":
         return None
     if not data.shape:
-        return Scalar(data[()], data.dtype)
+        return Number(data[()], data.dtype)
     contents: Array = queue.array(data.astype(data.dtype.newbyteorder("="), copy=False))
     return contents
 
 
-def _resolved(ufunc: np.ufunc, operands: Sequence[Array | Scalar]) -> tuple[DType, ...]:
+def _resolved(ufunc: np.ufunc, operands: Sequence[Array | Number]) -> tuple[DType, ...]:
     """Return the types that are computed with, and the type of the result. Raises TypeError for those of no kernel."""
     given: tuple[Any, ...] = tuple([o.dtype for o in operands])
     if all(isinstance(t, type) for t in given):  # numbers only, into an array
@@ -133,18 +133,18 @@ def _resolved(ufunc: np.ufunc, operands: Sequence[Array | Scalar]) -> tuple[DTyp
     if not all(map(elementwise.is_known, found)):
         raise TypeError(f"there is no kernel for {ufunc.__name__} of {', '.join(str(t) for t in given)}")
     for operand, dtype in zip(operands, found, strict=False):
-        if isinstance(operand, Scalar) and operand.dtype is int and dtype.kind in "iu":
+        if isinstance(operand, Number) and operand.dtype is int and dtype.kind in "iu":
             limits = np.iinfo(dtype)
             if not limits.min <= operand.value <= limits.max:
                 raise OverflowError(f"the integer {operand.value} is no {dtype}")
     return found
 
 
-def _beyond(name: str, operands: Sequence[Array | Scalar]) -> bool | None:
+def _beyond(name: str, operands: Sequence[Array | Number]) -> bool | None:
     """Return the result of comparing integers with an integer beyond the range of their type, which is the same for all
     of them; None where the operands can be compared by a kernel."""
     for i, (one, other) in enumerate(zip(operands, reversed(operands), strict=True)):
-        if not isinstance(one, Scalar) or one.dtype is not int or not isinstance(other.dtype, np.dtype):
+        if not isinstance(one, Number) or one.dtype is not int or not isinstance(other.dtype, np.dtype):
             continue
         if other.dtype.kind not in "iu":
             return None
@@ -167,7 +167,7 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     dtype = np.result_type(*weak)
     test = operands[0].dtype if isinstance(operands[0].dtype, np.dtype) else np.dtype(operands[0].dtype)
     if test != _BOOL:
-        no = Scalar(test.type(0), test)
+        no = Number(test.type(0), test)
         operands[0] = computed(queue, "not_equal", [operands[0], no], (test, test), _BOOL, operands[0].shape)
     if not elementwise.is_known(dtype):
         raise TypeError(f"there is no kernel for where of {dtype}")
@@ -180,7 +180,7 @@ def counted(queue: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Array
     index = Index(shape, steps)
     if not math.prod(shape):
         return nothing(queue, shape, index.dtype)
-    return deferred(queue, Node("convert", (index,), (index.dtype,), index.dtype, shape))
+    return deferred(queue, Operation("convert", (index,), (index.dtype,), index.dtype, shape))
 
 
 def assign(part: Array, value: Any) -> None:
@@ -212,7 +212,7 @@ def _assign_array(part: Array, value: Array) -> None:
         return  # a[2:5] += 1 ends with assigning the view to itself
     if not np.can_cast(value.dtype, part.dtype, "same_kind"):
         raise ResultError(f"contents of type {value.dtype} do not fit an array of {part.dtype}")
-    is_deferred = isinstance(operand_of(value), Node) and elementwise.is_known(part.dtype)
+    is_deferred = isinstance(operand_of(value), Operation) and elementwise.is_known(part.dtype)
     if is_alike and not is_deferred and part.layout[0] is part and value.layout[0] is value:
         part.queue.copy(part, value.copy() if value.meets(part) else value)
         return
@@ -268,7 +268,7 @@ def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None,
         if out is not None:
             assign(out, found)
         return found if out is None else out
-    node = Node(name, (_used(queue, array),), (loop,), result, left, axes)
+    node = Operation(name, (_used(queue, array),), (loop,), result, left, axes)
     if out is None:
         return deferred(queue, node)
     out.use(queue)

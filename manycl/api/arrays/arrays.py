@@ -129,7 +129,7 @@ class Array(ArrayOperators, Interchange):
 
     @property
     def layout(self) -> tuple[Array, int, tuple[int, ...]]:
-        """What a kernel is given for the array, the element of that with which it begins, and its strides, in
+        """The array that a kernel is given for it, the element of that with which it begins, and its strides, in
         elements."""
         steps, size = [], 1
         for extent in reversed(self.shape):

@@ -30,8 +30,8 @@ class ArrayMaker:
 
     @property
     def operations(self) -> Any:
-        """The operations on arrays that are kernels (:mod:`manycl.api.arrays.functions`), imported with the first."""
-        from manycl.api.arrays import functions
+        """The operations on arrays (:mod:`manycl.api.functions.functions`), imported with the first."""
+        from manycl.api.functions import functions
 
         return functions
 
@@ -115,8 +115,8 @@ class ArrayMaker:
         return found
 
     def default_rng(self, seed: int | None = None) -> Any:
-        """Return a generator of random numbers (:class:`manycl.api.arrays.random.Generator`)."""
-        from manycl.api.arrays.random import Generator  # few programs need it
+        """Return a generator of random numbers (:class:`manycl.api.functions.random.Generator`)."""
+        from manycl.api.functions.random import Generator  # few programs need it
 
         return Generator(self, seed)
 

@@ -35,7 +35,7 @@ ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
 """The build option without which divisions of float may be off by 2.5 units in the last place (OpenCL C, 7.4)."""
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """An operation of a chain. ``operands``: inputs from 0 on, the results of earlier steps from -1 down; they are
     converted to ``loop`` (NumPy's types for them), and the result is of type ``out``."""
 
@@ -45,7 +45,7 @@ class Step(NamedTuple):
     out: DType
 
 
-class Form(NamedTuple):
+class ChainForm(NamedTuple):
     """The form of a kernel: a chain of ``steps`` on ``inputs`` (of each its type, and what it is: an ``array``, a
     ``scalar``, or an ``index``, which is computed from where an element is), whose last result is converted to the type
     ``out``. ``is_strided``: inputs and result have strides of their own along three dimensions. ``inplace``: the input
@@ -54,7 +54,7 @@ class Form(NamedTuple):
     NDRange ends where the elements do: without a condition compilers do better."""
 
     inputs: tuple[tuple[DType, str], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
     out: DType
     is_strided: bool = False
     inplace: int = -1
@@ -100,7 +100,7 @@ def scalar(value: Any, dtype: DType) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def kernel(form: Form) -> Kernel:
+def kernel(form: ChainForm) -> Kernel:
     """Return the kernel ``(out, arrays and scalars…, n, m…, strides…)``."""
     is_rounded = any(s.operation in _ROUNDED and s.loop[0].kind == "f" and s.loop[0].itemsize < 8 for s in form.steps)
     return Program(source(form), [ROUNDED] * is_rounded, path=f"<{form.name}>").kernel(form.name)
@@ -158,7 +158,7 @@ _STRIDED = """
 """
 
 
-def source(form: Form) -> str:
+def source(form: ChainForm) -> str:
     """Return the text of the kernel."""
     parameters = [f"global {named(form.out)} *out"]
     for i, (dtype, kind) in enumerate(form.inputs):
@@ -201,7 +201,7 @@ def source(form: Form) -> str:
     return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" * ("double" in text) + text
 
 
-def _chain(form: Form, index: dict[str, str]) -> tuple[list[str], str, DType]:
+def _chain(form: ChainForm, index: dict[str, str]) -> tuple[list[str], str, DType]:
     """Return statements that compute the chain's last result, its name, and its type."""
     lines = []
     for i, (dtype, kind) in enumerate(form.inputs):
@@ -224,7 +224,7 @@ def _chain(form: Form, index: dict[str, str]) -> tuple[list[str], str, DType]:
     return lines, value, dtype
 
 
-def expression(step: Step, operands: Sequence[str]) -> str:
+def expression(step: ChainStep, operands: Sequence[str]) -> str:
     """Return the expression for an operation on operands of the types of its loop."""
     if step.operation in COMPARISONS:
         return _compared(COMPARISONS[step.operation], step.loop, operands[0], operands[-1])
@@ -303,7 +303,7 @@ def _helper(operation: str, dtype: DType) -> str:
 def _both(operation: str, dtype: DType) -> str:
     """Return the expression that combines x and y."""
     if operation in ("sum", "prod"):
-        step = Step({"sum": "add", "prod": "multiply"}[operation], (dtype, dtype), (0, 1), dtype)
+        step = ChainStep({"sum": "add", "prod": "multiply"}[operation], (dtype, dtype), (0, 1), dtype)
         return expression(step, ["x", "y"])
     sign = "<" if operation == "min" else ">"
     is_nan = " || x != x" if dtype.kind == "f" else ""

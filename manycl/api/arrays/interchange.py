@@ -100,7 +100,7 @@ class Interchange:
         return _queue_of((*inputs, *options.get("out", ()))).operations.ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self: Any, function: Any, types: Any, args: Any, options: Any) -> Any:
-        """Call one of NumPy's functions (:mod:`manycl.api.arrays.functions`)."""
+        """Call one of NumPy's functions (:mod:`manycl.api.functions.functions`)."""
         module = getattr(function, "__module__", "").removeprefix("numpy").removeprefix(".")
         name = f"{module}.{function.__name__}" if module else function.__name__
         return self.queue.operations.call(name, function, args, options)

@@ -12,8 +12,8 @@ import numpy as np
 
 from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array
-from manycl.api.arrays.deferred import DType, Index, Node, Operand, Scalar, compute, materialised
-from manycl.api.arrays.elementwise import DIMENSIONS, EACH, Form, Step
+from manycl.api.arrays.deferred import DType, Index, Number, Operand, Operation, compute, materialised
+from manycl.api.arrays.elementwise import DIMENSIONS, EACH, ChainForm, ChainStep
 from manycl.group_range import GROUP
 
 Shape = tuple[int, ...]
@@ -23,21 +23,21 @@ class Chain:
     """The operations that one kernel does: ``inputs`` and ``steps`` of its form, and what is given for the inputs, each
     with its strides along the dimensions of ``shape``, in elements, and the element that it begins with."""
 
-    def __init__(self, node: Node, shape: Shape, queue: Any) -> None:
+    def __init__(self, node: Operation, shape: Shape, queue: Any) -> None:
         self.shape = shape
         self._queue = queue
         self.inputs: list[tuple[DType, str]] = []
         self.values: list[Any] = []
         self.strides: list[list[int]] = []
         self.first: list[int] = []
-        self.steps: list[Step] = []
+        self.steps: list[ChainStep] = []
         self._found: dict[Any, int] = {}
         last = self._add(node, node.dtype, is_last=True)
         assert last >= 0 or last == -len(self.steps)
 
     def _add(self, operand: Operand, loop: DType, is_last: bool = False) -> int:
         """Return the number of an operand, as in :class:`Step`."""
-        if isinstance(operand, Node):
+        if isinstance(operand, Operation):
             if id(operand) in self._found:
                 return self._found[id(operand)]
             array = operand.computed
@@ -45,11 +45,11 @@ class Chain:
                 array = materialised(operand, self._queue)
             if array is None:
                 numbers = tuple([self._add(o, t) for o, t in zip(operand.operands, operand.loop, strict=True)])
-                self.steps.append(Step(operand.name, operand.loop, numbers, operand.dtype))
+                self.steps.append(ChainStep(operand.name, operand.loop, numbers, operand.dtype))
                 self._found[id(operand)] = -len(self.steps)
                 return -len(self.steps)
             operand = array
-        if isinstance(operand, Scalar):
+        if isinstance(operand, Number):
             key: Any = "scalar", loop, elementwise.scalar(operand.value, loop).tobytes()
             return self._input(key, (loop, "scalar"), elementwise.scalar(operand.value, loop), [], 0)
         if isinstance(operand, Index):
@@ -70,7 +70,7 @@ class Chain:
             self.first.append(first)
         return self._found[key]
 
-    def _is_part(self, node: Node) -> bool:
+    def _is_part(self, node: Operation) -> bool:
         """Return True for a node that becomes a part of the kernel: nobody has its array, no element is computed twice,
         and its results are not rounded to half."""
         waiting = node.array()
@@ -86,7 +86,7 @@ class Chain:
         return [i for i, (_, kind) in enumerate(self.inputs) if kind != "scalar"]
 
 
-def run(node: Node, target: Array) -> None:
+def run(node: Operation, target: Array) -> None:
     """Enqueue what computes a node into an array of its shape, whose type may be another one. Operands are seen as they
     are before, also where the result is written over them."""
     if not math.prod(node.shape):
@@ -129,7 +129,7 @@ def _launch(chain: Chain, target: Array, inplace: int) -> None:
     even = min(GROUP, columns & -columns)  # (the largest work-group by which it can be divided)
     local = even if even * 8 >= GROUP else min(GROUP, 1 << (columns - 1).bit_length())
     across = -(-columns // local) * local
-    form = Form(tuple(chain.inputs), tuple(chain.steps), target.dtype, not is_plain, inplace)
+    form = ChainForm(tuple(chain.inputs), tuple(chain.steps), target.dtype, not is_plain, inplace)
     kernel = elementwise.kernel(form._replace(is_exact=across == columns))
     args.append(columns)
     if is_plain:
@@ -161,13 +161,13 @@ def collapsed(shape: Shape, strides: Sequence[Sequence[int]]) -> tuple[Shape, li
     return (tuple(extents), steps) if extents else ((1,), [[1] for _ in strides])
 
 
-def fold(node: Node, target: Array) -> None:
+def fold(node: Operation, target: Array) -> None:
     """Enqueue a reduction: block by block, and then the blocks, until one is left of each line."""
     operand: Any = node.operands[0]
     child = (
         operand
-        if isinstance(operand, Node)
-        else Node("convert", (operand,), (operand.dtype,), operand.dtype, operand.shape)
+        if isinstance(operand, Operation)
+        else Operation("convert", (operand,), (operand.dtype,), operand.dtype, operand.shape)
     )
     kept = [a for a in range(len(child.shape)) if a not in node.axes]
     chain = Chain(child, child.shape, target.queue)
@@ -177,7 +177,7 @@ def fold(node: Node, target: Array) -> None:
         lines = target.queue.empty([child.shape[a] for a in (*kept, *node.axes)], child.dtype)
         run(child, lines.transpose(np.argsort([*kept, *node.axes]).tolist()))
         after = tuple(range(len(kept), len(child.shape)))
-        fold(Node(node.name, (lines,), node.loop, node.dtype, node.shape, after), target)
+        fold(Operation(node.name, (lines,), node.loop, node.dtype, node.shape, after), target)
         return
     (outer, count, inner), strides = order
     result = target if target.layout[1:] == (0, _contiguous(target.shape)) else None
@@ -190,7 +190,12 @@ def fold(node: Node, target: Array) -> None:
 
 
 def _blocks(
-    node: Node, chain: Chain, moved: list[int], shape: tuple[int, int, int], strides: list[list[int]], target: Array
+    node: Operation,
+    chain: Chain,
+    moved: list[int],
+    shape: tuple[int, int, int],
+    strides: list[list[int]],
+    target: Array,
 ) -> None:
     outer, count, inner = shape
     queue, loop = target.queue, node.loop[0]
@@ -206,7 +211,7 @@ def _blocks(
         is_plain = not any(begins) and all(
             s == n or e == 1 for mine in strides for s, n, e in zip(mine, natural, extents, strict=True)
         )
-        form = Form(inputs, steps, result.dtype, not is_plain, -1, node.name, loop, columns)
+        form = ChainForm(inputs, steps, result.dtype, not is_plain, -1, node.name, loop, columns)
         numbers = [count, blocks, *[inner] * columns]
         if not is_plain:
             for begin, mine in zip(begins, strides, strict=True):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from manycl.utilities.checked import checked
-
-if TYPE_CHECKING:
-    from manycl.api.arrays.arrays import Array
 
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
@@ -68,7 +65,7 @@ class ArrayOperators:
     def __rmatmul__(self: Any, other: Any) -> Any:
         return self.queue.operations.call("matmul", np.matmul, (other, self), {})
 
-    def __divmod__(self: Any, other: Any) -> tuple[Array, Array]:
+    def __divmod__(self: Any, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
 
     sum, prod, min, max, mean, std, var, any, all = map(
@@ -83,10 +80,9 @@ class ArrayOperators:
         """Enqueue what puts the elements in order along an axis, in place."""
         self[...] = np.sort(self, axis)
 
-    def flatten(self: Any) -> Array:
+    def flatten(self: Any) -> Any:
         """Return a copy of one dimension."""
-        copy: Array = self.copy().reshape(-1)
-        return copy
+        return self.copy().reshape(-1)
 
     __neg__ = _unary(np.negative)
     __pos__ = _unary(np.positive)

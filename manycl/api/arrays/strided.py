@@ -15,7 +15,6 @@ from manycl.graph.copies import Place
 from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:
-    from manycl.api.arrays.array_queue import ArrayQueue as Queue
     from manycl.graph.graph import BufferArg
 
 
@@ -107,7 +106,7 @@ def view_like(array: Array, model: AnyArray, first: int) -> ArrayView:
     return StridedView(array.owner, model.shape, offset, model.dtype, model.strides)
 
 
-def nothing(queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any]) -> StridedView:
+def nothing(queue: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> StridedView:
     """Return an array without elements."""
     assert not math.prod(shape)
     return StridedView(Array(queue, (1,), dtype, ""), shape, 0, dtype, (0,) * len(shape))

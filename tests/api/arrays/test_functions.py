@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 import manycl as mc
 from benchmarks.arrays_figures.operations import operations
-from manycl.api.arrays import functions
+from manycl.api.functions import functions
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is no number
 TYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8"]

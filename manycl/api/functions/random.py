@@ -13,7 +13,7 @@ import numpy.typing as npt
 from manycl.api.arrays.arithmetic import computed, counted
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.creation import shape_of
-from manycl.api.arrays.deferred import Scalar
+from manycl.api.arrays.deferred import Number
 from manycl.utilities.checked import checked
 
 _U8 = np.dtype(np.uint64)
@@ -27,14 +27,14 @@ class Generator:
 
     def __init__(self, queue: Any, seed: int | None = None) -> None:
         self._queue = queue
-        self._keys = [Scalar(key, _U8) for key in np.random.Philox(seed).state["state"]["key"]]
+        self._keys = [Number(key, _U8) for key in np.random.Philox(seed).state["state"]["key"]]
         self._drawn = 0
 
     def bits(self, size: Shape) -> Array:
         """Return random integers of 64 bits."""
         shape = shape_of(size)
         count = math.prod(shape)
-        first = Scalar(self._drawn, _U8)
+        first = Number(self._drawn, _U8)
         self._drawn += count
         steps = tuple([math.prod(shape[a + 1 :]) for a in range(len(shape))])
         index = counted(self._queue, shape, steps).astype(_U8)
@@ -80,7 +80,7 @@ class Generator:
         if not 0 < count < 1 << 63:
             raise ValueError(f"there are no such integers from {begin} to {end}")
         bits = self.bits(size)
-        found = computed(self._queue, "mul_hi", [bits, Scalar(count, _U8)], (_U8, _U8), _U8, bits.shape)
+        found = computed(self._queue, "mul_hi", [bits, Number(count, _U8)], (_U8, _U8), _U8, bits.shape)
         moved: Array = found.astype(np.int64) + begin
         return moved.astype(dtype, copy=False)
 

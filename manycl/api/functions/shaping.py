@@ -1,4 +1,4 @@
-"""NumPy's functions that rearrange, choose, put together and compare elements (:mod:`manycl.api.arrays.functions`)."""
+"""NumPy's functions that rearrange, choose, put together and compare elements."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from manycl.api.arrays.arithmetic import assign, axes_of, counted, full, where
 from manycl.api.arrays.arrays import Array
-from manycl.api.arrays.indexing import nonzero
 from manycl.api.arrays.strided import view_like
+from manycl.api.functions.indexing import nonzero
 
 _VIEWS = """transpose swapaxes moveaxis rollaxis squeeze expand_dims flip fliplr flipud rot90 broadcast_to diagonal
 atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit matrix_transpose permute_dims unstack"""

@@ -17,9 +17,6 @@ from manycl.group_range import GROUP
 
 TILE = 16
 """Rows and columns of a product that a group computes; our own choice: a work-item for each fits all devices."""
-DIGITS = 256
-"""Values of the 8 bits by which a pass sorts; our own choice: so many counters fit into a processor's first cache."""
-
 _TEXTS = {
     "scan": """
 kernel void scan(global T *out, global const A *a, long n) {
@@ -131,14 +128,18 @@ kernel void matmul(global A *c, global const A *a, global const A *b, long m, lo
   if (row < m && column < n) STORE(plane * m * n + row * n + column);
 }""",
 }
-_PART = GROUP * 8
+
+
+def _part() -> int:
+    """Return how many elements a work-item puts in order, in each pass by 8 bits."""
+    return 8 * GROUP
 
 
 @lru_cache(maxsize=256)
 def kernel(name: str, dtype: DType, words: tuple[tuple[str, str], ...] = ()) -> Kernel:
     """Return a kernel of the texts for elements of a type. ``words``: what its other names stand for."""
     defined = {"T": computed(dtype), "A": named(dtype), "GROUP": str(GROUP), "EACH": str(EACH), "TILE": str(TILE)}
-    defined |= {"PART": str(_PART)} | dict(words)
+    defined |= {"PART": str(_part())} | dict(words)
     lines = [f"#define {key} {value}" for key, value in defined.items()]
     text = "\n".join(["#pragma OPENCL FP_CONTRACT OFF", *lines, _TEXTS[name].lstrip(), ""])
     fp64 = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in " ".join(lines) else ""
@@ -188,7 +189,7 @@ def sort(a: Array, with_indices: bool = False) -> Array:
     """Return the elements of each line along the last dimension of a contiguous array in order, or their indices in
     that order; equal ones stay in the order in which they are. NaNs come last."""
     queue, n = a.queue, a.shape[-1]
-    rows, blocks = a.size // n, -(-n // _PART)
+    rows, blocks = a.size // n, -(-n // _part())
     words = (("KEY", _key(a.dtype)), ("WITH(x)", "x;" if with_indices else ""))
     bits = np.dtype(f"u{a.itemsize}")
     keys: Array = a.view(bits)
@@ -196,7 +197,7 @@ def sort(a: Array, with_indices: bool = False) -> Array:
     spare = queue.empty(a.shape, bits)
     size = a.shape if with_indices else 1
     indices, places = queue.empty(size, np.int64), queue.empty(size, np.int64)
-    counts = queue.empty((rows, DIGITS * blocks), np.uint32)
+    counts = queue.empty((rows, 256 * blocks), np.uint32)
     for turn in range(a.itemsize):
         kernel("count", bits, words)(queue, (blocks, rows), None, counts, keys, n, blocks, 8 * turn)
         until = scan("sum", counts)

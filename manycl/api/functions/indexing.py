@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manycl.api.arrays import lines
 from manycl.api.arrays.arithmetic import assign, converted, counted, where
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.host_arrays import as_array
 from manycl.api.arrays.launches import collapsed
 from manycl.api.arrays.strided import nothing
+from manycl.api.functions import lines
 from manycl.errors import ResultError
 
 Index = Any
 """An array of indices: one of ours, or NumPy's."""
 
 
-class Places(NamedTuple):
+class NamedElements(NamedTuple):
     """Elements of a view that arrays of indices name. ``shape``: of the indices; ``rest``: of what each of them names;
     ``at``: where that begins, in elements, ``element``: its number, of ``among``; ``inner`` and ``step``: elements
     that follow at a distance. ``axis``: the dimension of the result with which those of ``shape`` begin."""
@@ -94,7 +94,7 @@ def _is_index(part: Any) -> bool:
     )
 
 
-def _placed(shape: tuple[int, ...], found: Places) -> tuple[int, ...]:
+def _placed(shape: tuple[int, ...], found: NamedElements) -> tuple[int, ...]:
     """Return a shape with the dimensions of the indices where they belong."""
     count = len(found.shape)
     rest = shape[count:]
@@ -110,7 +110,7 @@ def _check_mask(mask: tuple[int, ...], shape: tuple[int, ...]) -> None:
         raise IndexError(f"a mask of shape {mask} is none of an array of shape {shape}")
 
 
-def _places(array: Array, parts: tuple[Any, ...]) -> Places:
+def _places(array: Array, parts: tuple[Any, ...]) -> NamedElements:
     """Return the elements that a key names."""
     found: list[Any] = []  # slices, None, and tuples of an index
     left = array.ndim - sum(_dimensions(p) for p in parts)
@@ -140,7 +140,7 @@ def _places(array: Array, parts: tuple[Any, ...]) -> Places:
     begin = axes[0] if is_together else 0
     indices = [_checked(index, extent, axis) for index, extent, axis in zip(indices, extents, axes, strict=True)]
     if not math.prod(shape + rest):
-        return Places(view, shape, rest, begin, None, None, 0, 0, 0)
+        return NamedElements(view, shape, rest, begin, None, None, 0, 0, 0)
     steps = view.layout[2]
     numbers = [math.prod(extents[k + 1 :]) for k in range(len(extents))]
     places = _sum(view, indices, [steps[a] for a in axes], shape)
@@ -154,7 +154,7 @@ def _places(array: Array, parts: tuple[Any, ...]) -> Places:
         places = (places.reshape(-1, 1) + each).reshape(-1)
         element = (element.reshape(-1, 1) * size + number).reshape(-1)
         inner, step, count = 1, 1, count * size
-    return Places(view, shape, rest, begin, places, element, count, inner, step)
+    return NamedElements(view, shape, rest, begin, places, element, count, inner, step)
 
 
 def _dimensions(part: Any) -> int:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from manycl.api.arrays import lines, shaping
 from manycl.api.arrays.arithmetic import (
     apply,
     assign,
@@ -32,8 +31,9 @@ from manycl.api.arrays.arithmetic import (
 )
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.elementwise import is_known
-from manycl.api.arrays.indexing import collected, set_part
 from manycl.api.arrays.strided import nothing
+from manycl.api.functions import lines, shaping
+from manycl.api.functions.indexing import collected, set_part
 
 __all__ = ["apply", "assign", "collected", "converted", "copied", "counted", "full", "set_part", "settle"]
 
