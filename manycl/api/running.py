@@ -181,14 +181,16 @@ class RunningQueue(DeferringQueue):
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
-        self.settle()
+        if self.deferred:
+            self.settle()
         if not self._look(None):
             self._complete(None)
         self._made_bytes = 0
 
     def finish_for(self, wanted: Place) -> None:
         """Run everything that is enqueued and wait for it, as the host is about to read some bytes of a buffer."""
-        self.settle()
+        if self.deferred:
+            self.settle()
         if not self._look(wanted):
             self._complete(None, wanted)
         self._made_bytes = 0
@@ -196,7 +198,8 @@ class RunningQueue(DeferringQueue):
     def wait_for(self, enqueued: Commands, node: int) -> bool:
         """Wait until a node has ended. Returns True if it is known to have succeeded, else False, whatever has become
         of it. Raises what went wrong with the commands that had to run for it."""
-        self.settle()
+        if self.deferred:
+            self.settle()
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return False

@@ -14,7 +14,17 @@ import numpy.typing as npt
 
 from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array
-from manycl.api.arrays.deferred import DType, Index, Number, Operand, Operation, deferred, operand_of, settle, write
+from manycl.api.arrays.deferred import (
+    DType,
+    Index,
+    Number,
+    Operand,
+    ArrayOperation,
+    deferred,
+    operand_of,
+    settle,
+    write,
+)
 from manycl.api.arrays.functions_text import TABLE
 from manycl.api.arrays.host_arrays import as_array, fits
 from manycl.api.arrays.strided import nothing
@@ -70,14 +80,14 @@ def computed(
     operands = tuple([_used(queue, o) if isinstance(o, Array) else o for o in given])
     if out is not None:
         out.use(queue)
-        write(out, Operation(name, operands, loop, dtype, shape))
+        write(out, ArrayOperation(name, operands, loop, dtype, shape))
         return out
     if not math.prod(shape):
         return nothing(queue, shape, dtype)
-    return deferred(queue, Operation(name, operands, loop, dtype, shape))
+    return deferred(queue, ArrayOperation(name, operands, loop, dtype, shape))
 
 
-def _used(queue: Any, array: Array) -> Array | Operation:
+def _used(queue: Any, array: Array) -> Array | ArrayOperation:
     array.use(queue)
     return operand_of(array)
 
@@ -180,7 +190,7 @@ def counted(queue: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Array
     index = Index(shape, steps)
     if not math.prod(shape):
         return nothing(queue, shape, index.dtype)
-    return deferred(queue, Operation("convert", (index,), (index.dtype,), index.dtype, shape))
+    return deferred(queue, ArrayOperation("convert", (index,), (index.dtype,), index.dtype, shape))
 
 
 def assign(part: Array, value: Any) -> None:
@@ -212,7 +222,7 @@ def _assign_array(part: Array, value: Array) -> None:
         return  # a[2:5] += 1 ends with assigning the view to itself
     if not np.can_cast(value.dtype, part.dtype, "same_kind"):
         raise ResultError(f"contents of type {value.dtype} do not fit an array of {part.dtype}")
-    is_deferred = isinstance(operand_of(value), Operation) and elementwise.is_known(part.dtype)
+    is_deferred = isinstance(operand_of(value), ArrayOperation) and elementwise.is_known(part.dtype)
     if is_alike and not is_deferred and part.layout[0] is part and value.layout[0] is value:
         part.queue.copy(part, value.copy() if value.meets(part) else value)
         return
@@ -268,7 +278,7 @@ def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None,
         if out is not None:
             assign(out, found)
         return found if out is None else out
-    node = Operation(name, (_used(queue, array),), (loop,), result, left, axes)
+    node = ArrayOperation(name, (_used(queue, array),), (loop,), result, left, axes)
     if out is None:
         return deferred(queue, node)
     out.use(queue)

@@ -43,7 +43,7 @@ class Index(NamedTuple):
     dtype: DType = np.dtype(np.int64)
 
 
-class Operation:
+class ArrayOperation:
     """An operation on operands, which are converted to the types ``loop``; its result has a shape and a type. ``fold``:
     how elements along the dimensions ``axes`` of the only operand are put together, in the type ``loop``. ``array``: a
     weak reference to the array that it is the contents of. ``size``: operations that the kernel has."""
@@ -66,7 +66,7 @@ class Operation:
         self.axes = axes
         self.array: Any = _nobody
         self.operands = operands
-        self.size: int = 1 + sum([o.size for o in operands if isinstance(o, Operation)])
+        self.size: int = 1 + sum([o.size for o in operands if isinstance(o, ArrayOperation)])
 
     def became(self, array: Array) -> None:
         """Note that an array has the contents."""
@@ -79,7 +79,7 @@ class Operation:
         return found if isinstance(found, Array) else None
 
 
-Operand = Array | Number | Index | Operation
+Operand = Array | Number | Index | ArrayOperation
 
 
 def _nobody() -> None:
@@ -89,7 +89,7 @@ def _nobody() -> None:
 class _Write(NamedTuple):
     """A deferred write: ``node``: what is written; ``target``: where, in ``whole``, which has the buffer."""
 
-    node: Operation
+    node: ArrayOperation
     target: Array
     whole: Array
 
@@ -130,22 +130,22 @@ class Deferred(Array):
         """Do nothing: there is no buffer."""
 
 
-def operand_of(array: Array) -> Array | Operation:
+def operand_of(array: Array) -> Array | ArrayOperation:
     """Return what a node refers to for an array: its node, if it has one, else the array."""
     if type(array) is Deferred:
         with _lock:
             pending: Any = array._owned if type(array) is Deferred else None
-            if isinstance(pending, Operation):
+            if isinstance(pending, ArrayOperation):
                 return pending
     compute(array.owner)
     return array
 
 
-def deferred(queue: Any, node: Operation) -> Array:
+def deferred(queue: Any, node: ArrayOperation) -> Array:
     """Return an array with a node for its contents, computed at once where commands are collected."""
     queue.session.check_open()
     if node.size > MOST:
-        node.operands = tuple([materialised(o, queue) if isinstance(o, Operation) else o for o in node.operands])
+        node.operands = tuple([materialised(o, queue) if isinstance(o, ArrayOperation) else o for o in node.operands])
         node.size = 1
     if queue.is_collecting:
         from manycl.api.arrays.launches import run
@@ -161,7 +161,7 @@ def deferred(queue: Any, node: Operation) -> Array:
     return array
 
 
-def write(target: Array, node: Operation) -> None:
+def write(target: Array, node: ArrayOperation) -> None:
     """Have a node's result written to an array, or to a view of one, in the shape that it has there."""
     queue: Any = target.queue
     whole = target.owner
@@ -214,7 +214,7 @@ def _compute(array: Array, pending: Any, left: list[Array]) -> None:
         _take(array, pending.whole)
         for other in left:
             found: Any = other._owned
-            node: Operation = found.node if isinstance(found, _Write) else found
+            node: ArrayOperation = found.node if isinstance(found, _Write) else found
             if _replace(node, pending.whole, array):
                 compute(other)
         _replace(pending.node, pending.whole, array)
@@ -239,7 +239,7 @@ def _take(array: Array, other: Array) -> None:
     del other._owned
 
 
-def materialised(node: Operation, queue: Any) -> Array:
+def materialised(node: ArrayOperation, queue: Any) -> Array:
     """Return an array with the contents of a node."""
     waiting = node.array()
     if node.name and waiting is not None:
@@ -290,9 +290,9 @@ def _waiting(queue: Any) -> list[Array]:
     return [array for r in queue.deferred if (array := r()) is not None and type(array) is Deferred]
 
 
-def _replace(node: Operation, whole: Array, hidden: Array) -> bool:
+def _replace(node: ArrayOperation, whole: Array, hidden: Array) -> bool:
     """Have a node read the same elements of another array; return whether it has read the one."""
-    found = [_replace(o, whole, hidden) for o in node.operands if isinstance(o, Operation)]  # (all of them)
+    found = [_replace(o, whole, hidden) for o in node.operands if isinstance(o, ArrayOperation)]  # (all of them)
     mine = [isinstance(o, Array) and o.owner is whole for o in node.operands]
     if any(mine):
         pairs = zip(node.operands, mine, strict=True)

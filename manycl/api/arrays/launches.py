@@ -12,7 +12,7 @@ import numpy as np
 
 from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array
-from manycl.api.arrays.deferred import DType, Index, Number, Operand, Operation, compute, materialised
+from manycl.api.arrays.deferred import DType, Index, Number, Operand, ArrayOperation, compute, materialised
 from manycl.api.arrays.elementwise import DIMENSIONS, EACH, ChainForm, ChainStep
 from manycl.group_range import GROUP
 
@@ -23,7 +23,7 @@ class Chain:
     """The operations that one kernel does: ``inputs`` and ``steps`` of its form, and what is given for the inputs, each
     with its strides along the dimensions of ``shape``, in elements, and the element that it begins with."""
 
-    def __init__(self, node: Operation, shape: Shape, queue: Any) -> None:
+    def __init__(self, node: ArrayOperation, shape: Shape, queue: Any) -> None:
         self.shape = shape
         self._queue = queue
         self.inputs: list[tuple[DType, str]] = []
@@ -37,7 +37,7 @@ class Chain:
 
     def _add(self, operand: Operand, loop: DType, is_last: bool = False) -> int:
         """Return the number of an operand, as in :class:`Step`."""
-        if isinstance(operand, Operation):
+        if isinstance(operand, ArrayOperation):
             if id(operand) in self._found:
                 return self._found[id(operand)]
             array = operand.computed
@@ -70,7 +70,7 @@ class Chain:
             self.first.append(first)
         return self._found[key]
 
-    def _is_part(self, node: Operation) -> bool:
+    def _is_part(self, node: ArrayOperation) -> bool:
         """Return True for a node that becomes a part of the kernel: nobody has its array, no element is computed twice,
         and its results are not rounded to half."""
         waiting = node.array()
@@ -86,7 +86,7 @@ class Chain:
         return [i for i, (_, kind) in enumerate(self.inputs) if kind != "scalar"]
 
 
-def run(node: Operation, target: Array) -> None:
+def run(node: ArrayOperation, target: Array) -> None:
     """Enqueue what computes a node into an array of its shape, whose type may be another one. Operands are seen as they
     are before, also where the result is written over them."""
     if not math.prod(node.shape):
@@ -161,13 +161,13 @@ def collapsed(shape: Shape, strides: Sequence[Sequence[int]]) -> tuple[Shape, li
     return (tuple(extents), steps) if extents else ((1,), [[1] for _ in strides])
 
 
-def fold(node: Operation, target: Array) -> None:
+def fold(node: ArrayOperation, target: Array) -> None:
     """Enqueue a reduction: block by block, and then the blocks, until one is left of each line."""
     operand: Any = node.operands[0]
     child = (
         operand
-        if isinstance(operand, Operation)
-        else Operation("convert", (operand,), (operand.dtype,), operand.dtype, operand.shape)
+        if isinstance(operand, ArrayOperation)
+        else ArrayOperation("convert", (operand,), (operand.dtype,), operand.dtype, operand.shape)
     )
     kept = [a for a in range(len(child.shape)) if a not in node.axes]
     chain = Chain(child, child.shape, target.queue)
@@ -177,7 +177,7 @@ def fold(node: Operation, target: Array) -> None:
         lines = target.queue.empty([child.shape[a] for a in (*kept, *node.axes)], child.dtype)
         run(child, lines.transpose(np.argsort([*kept, *node.axes]).tolist()))
         after = tuple(range(len(kept), len(child.shape)))
-        fold(Operation(node.name, (lines,), node.loop, node.dtype, node.shape, after), target)
+        fold(ArrayOperation(node.name, (lines,), node.loop, node.dtype, node.shape, after), target)
         return
     (outer, count, inner), strides = order
     result = target if target.layout[1:] == (0, _contiguous(target.shape)) else None
@@ -190,7 +190,7 @@ def fold(node: Operation, target: Array) -> None:
 
 
 def _blocks(
-    node: Operation,
+    node: ArrayOperation,
     chain: Chain,
     moved: list[int],
     shape: tuple[int, int, int],
