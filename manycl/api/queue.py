@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from manycl.api.arrays import interchange
 from manycl.api.arrays.arrays import Array, Extents, size_of
 from manycl.api.arrays.creation import ArrayMaker, shape_of
-from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits
+from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits, view_of
 from manycl.api.events import Event, MoveEvent, ReadEvent
 from manycl.api.prepared import CollectingQueue, Prepared
 from manycl.api.recording import Recording
@@ -23,7 +23,7 @@ from manycl.api.submission import PREPARED, Submission
 from manycl.cluster.dask_client import DaskClient
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
+from manycl.graph.graph import CopyTask, FillTask, HostTask, Node
 from manycl.machine import known_counts
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
@@ -58,6 +58,7 @@ class Queue(CollectingQueue, ArrayMaker):
     ``merging``: when what parts of a divided launch write goes to the host, ``"each"`` as it has ended or ``"last"``,
     when somebody needs it (default: MANYCL_MERGING, else by itself; docs/splitting.md). ``as_planned``: a plan
     runs as a static policy has made it, or as it is given; by default ranges are cut further where it hides transfers.
+    ``checkpoint``: after how many runs contents are copied, in case that a device is lost (docs/clusters.md).
 
     Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
     launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
@@ -79,6 +80,7 @@ class Queue(CollectingQueue, ArrayMaker):
         serve: bool | None = None,
         merging: Merging | None = None,
         as_planned: bool | None = None,
+        checkpoint: int | None = None,
     ) -> None:
         learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
         learners.find(policy, settings)  # a policy that does not exist is refused before devices are opened
@@ -91,11 +93,13 @@ class Queue(CollectingQueue, ArrayMaker):
                 from manycl.api.node import workers
 
                 found = workers(devices, Queue)
-            session = Session(found, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
-        elif merging is not None and merging != session.data.merging:
-            raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
-        elif as_planned is not None and as_planned != session.data.as_planned:
-            raise DeviceError(f"{as_planned=}", hint=f"the session that is given has {session.data.as_planned}")
+            session = Session(
+                found, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned), checkpoint=checkpoint
+            )
+        else:
+            for word, value in (("merging", merging), ("as_planned", as_planned), ("checkpoint", checkpoint)):
+                if value is not None and value != (there := getattr(session.data, word)):
+                    raise DeviceError(f"{word}={value!r}", hint=f"the session that is given has {there!r}")
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
             from manycl.api.dispatch import compiled, copy_cache, launch_cache
@@ -273,7 +277,7 @@ class Queue(CollectingQueue, ArrayMaker):
         shapes = [(a.shape, a.dtype, a.argument) if isinstance(a, Array) else None for a in args]
 
         def called(*values: Any) -> None:
-            function(*(_view(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
+            function(*(view_of(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
 
         task = HostTask(
             task_name,
@@ -363,7 +367,7 @@ class Queue(CollectingQueue, ArrayMaker):
         data = array.checked(contents, copy=copy)
         if copy:
             data = np.array(data, array.dtype, order="C")
-        return self.add(write_task(array.argument, as_bytes(data), name), wait_for, (array.owner,))
+        return self.add(write_task(array.argument, as_bytes(data), name, copy), wait_for, (array.owner,))
 
     def fill(
         self,
@@ -457,11 +461,3 @@ def _key(task: CopyTask | FillTask) -> MoveKey:
     """Return the key of a copy or fill in the copy cache."""
     of, begin = (task.args[1].key, task.source_offset) if isinstance(task, CopyTask) else (task.pattern, 0)
     return task.args[0].key, of, task.nbytes, task.target_offset, begin, task.name
-
-
-def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, BufferArg], written: Collection[BufferArg]) -> AnyArray:
-    shape, dtype, argument = what
-    view: AnyArray = data.view(dtype).reshape(shape)
-    if argument not in written:
-        view.flags.writeable = False
-    return view

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.deferred import (
+    ArrayOperation,
     DType,
     Index,
     Number,
     Operand,
-    ArrayOperation,
     deferred,
     operand_of,
     settle,

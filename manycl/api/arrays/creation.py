@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.host_arrays import as_bytes
-from manycl.api.arrays.interchange import from_others
+from manycl.api.arrays.interchange import are_chunks, from_others
 from manycl.errors import ResultError
 from manycl.utilities.checked import checked
 
@@ -37,8 +37,14 @@ class ArrayMaker:
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
         """Return an array with the contents, shape and type of a NumPy array, or of anything that becomes one or
-        exports DLPack from the host's memory. With ``copy=False`` the memory of ``contents`` is read in place when a
-        device needs it: do not change it until the array has got other contents. It is never written to."""
+        exports DLPack from the host's memory. Chunks of Dask's arrays stay on their workers (docs/clusters.md). With
+        ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until the
+        array has got other contents. It is never written to."""
+        if are_chunks(contents) and any(device.kind == "node" for device in self.session.machine.devices):
+            from manycl.api.node import of_chunks
+
+            chunks: Array = of_chunks(self, contents, name)
+            return chunks
         data = from_others(contents)
         if not data.size:
             nothing: Array = self.empty(data.shape, data.dtype)

@@ -4,6 +4,7 @@ one of these gets a copy of its own; what is enqueued runs first."""
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.api.arrays.host_arrays import as_array
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, ResultError
 
 last_opened: Any = None
 """A weak reference to the queue that was opened last."""
@@ -79,6 +80,18 @@ class Interchange:
     def __complex__(self: Any) -> complex:
         return complex(self.item())
 
+    # Dask
+
+    def as_dask(self: Any) -> Any:
+        """Return the contents as they are now as an array of Dask's (``dask.array``), whose chunks are futures and stay
+        on the workers that have them. Runs what is enqueued. Raises ResultError where the devices are no workers of a
+        Dask cluster."""
+        if not any(device.kind == "node" for device in self.queue.session.machine.devices):
+            raise ResultError("the devices are no workers of a Dask cluster", hint="mc.Queue(client)")
+        from manycl.api.node import as_chunks
+
+        return as_chunks(self)
+
     # NumPy
 
     @property
@@ -143,6 +156,12 @@ def _loaded(contents: npt.NDArray[Any]) -> Any:
     if queue is None:
         raise LaunchError("there is no queue to load an array into", hint="open a queue first")
     return queue.array(contents)
+
+
+def are_chunks(contents: Any) -> bool:
+    """Return whether contents are an array of Dask's."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(contents, module.Array)
 
 
 def from_others(contents: Any) -> npt.NDArray[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from manycl.api.arrays import elementwise
 from manycl.api.arrays.arrays import Array
-from manycl.api.arrays.deferred import DType, Index, Number, Operand, ArrayOperation, compute, materialised
+from manycl.api.arrays.deferred import ArrayOperation, DType, Index, Number, Operand, compute, materialised
 from manycl.api.arrays.elementwise import DIMENSIONS, EACH, ChainForm, ChainStep
 from manycl.group_range import GROUP
 

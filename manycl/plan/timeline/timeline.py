@@ -15,8 +15,8 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
-from manycl.plan.problem import BufferRange, Problem
-from manycl.plan.timeline.operations import BusyIntervals, Operations, times
+from manycl.plan.problem import BufferRange, Problem, Way
+from manycl.plan.timeline.operations import BusyIntervals, Made, Operations, times
 from manycl.plan.timeline.writer_intervals import INITIAL, Move, WriterInterval, WriterIntervals, new
 
 
@@ -74,8 +74,27 @@ class Schedule(NamedTuple):
         return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-Hop = tuple[Move, int, int | None, BusyIntervals]
-"""A transfer to be made, the operation it waits for, the index of the hop that brings its bytes or None, its queue."""
+Missing = tuple[float, BufferKey, int, int, int, int, Made]
+"""Missing bytes: when at their source, buffer, from, to, writer, source memory, and when it is known that they are."""
+
+
+class PendingMove(NamedTuple):
+    """A transfer to be made: all of a :class:`Move` up to its end; the operation it waits for; of the hops before it,
+    the one that brings its bytes, or None; its queue; when the host's thread has enqueued it."""
+
+    buffer: BufferKey
+    low: int
+    high: int
+    writer: int
+    source: int
+    target: int
+    device: DeviceIndex
+    start: float
+    end: float
+    origin: int
+    by: int | None
+    slots: BusyIntervals
+    given: float
 
 
 class Fit(NamedTuple):
@@ -87,12 +106,17 @@ class Fit(NamedTuple):
     groups: int
     start: float
     end: float
-    hops: list[Hop]
+    hops: list[PendingMove]
     after: list[int]
 
 
 class Timeline(Operations):
     """A partial schedule that grows node by node, predecessors first."""
+
+    __slots__ = (
+        "_affine", "_predecessors", "_routes", "_version", "_ways", "_whole_needs", "_whole_writes", "intervals",
+        "memory",
+    )  # fmt: skip
 
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
         super().__init__(problem, rows)
@@ -100,9 +124,7 @@ class Timeline(Operations):
         self._predecessors, self._version = graph.predecessors, problem.estimates.version
         self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
         self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory
-        self.intervals = WriterIntervals(problem)
-        self._several = machine.memories > 1
-        self._routes = problem.routes
+        self._routes, self._ways = problem.routes, problem.ways
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
@@ -144,14 +166,16 @@ class Timeline(Operations):
                     ready = known
         return ready
 
-    def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
+    def arrival(
+        self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[PendingMove], after: list[int]
+    ) -> float:
         """Return when bytes of buffers can be in a device's memory. The transfers that are needed are added to
         ``hops``, which has none yet, the operations that bring bytes that are there, or on their way, to ``after``."""
         arrive = self.floor
         if not self._several:
             return arrive
         memory, of, ends, devices = self.memory[device], self.intervals.of, self.end, self.device
-        missing: list[_Missing] = []
+        missing: list[Missing] = []
         for key, low, high in regions:
             intervals: Sequence[WriterInterval] | None = of.get(key)
             if not intervals:
@@ -164,10 +188,9 @@ class Timeline(Operations):
                 op = places.get(memory)
                 if op is None:
                     source = next(iter(places)) if len(places) == 1 else self._routes.nearest(places, memory)
-                    op = places[source]
-                    known = self.floor if op == INITIAL else ends[op]
-                    found = (known, key, a if a > low else low, b if b < high else high, writer, source, op)
-                    if missing and missing[-1][6] == op and _goes_on(missing[-1], found):
+                    made = self.made(places[source])
+                    found = (made[0], key, a if a > low else low, b if b < high else high, writer, source, made)
+                    if missing and _goes_on(missing[-1], found):
                         missing[-1] = (*missing[-1][:3], *found[3:])
                     else:
                         missing.append(found)
@@ -177,40 +200,29 @@ class Timeline(Operations):
                     if known > arrive:
                         arrive = known
         if missing:
-            if len(missing) > 1:
-                missing.sort(key=_by_time)
             brought = self._bring(missing, device, hops)
             if brought > arrive:
                 return brought
         return arrive
 
-    def enqueued(self, device: DeviceIndex, hops: Sequence[Hop] = ()) -> float:
+    def enqueued(self, device: DeviceIndex, hops: Sequence[PendingMove] = ()) -> float:
         """Return when the host's thread, which enqueues in order of placement, can have enqueued a device's kernel."""
-        given = self._given[-1]
-        for hop in hops:  # one by one, as they are placed
-            given += self._enqueues[hop[0].device][1]
-        return given + self._enqueues[device][0]
+        return (hops[-1][12] if hops else self._given[-1]) + self._enqueues[device][0]
 
-    def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
+    def _bring(self, missing: list[Missing], device: DeviceIndex, hops: list[PendingMove]) -> float:
         """Add the first transfers, in each queue in the order in which the data are ready; return when they arrive."""
-        arrive = floor = self.floor
-        handover, host, transfer = self._handover, self._host, self._transfer
+        arrive, handover, host = self.floor, self._handover, self._host
         several = len(missing) > 1  # a single transfer shares no queue
-        queues, ways, given, enqueues = self._queues, self._routes.hops, self._given[-1], self._enqueues
-        ends, heard, devices, together = self.end, self.heard, self.device, self._together
+        if several:
+            missing.sort(key=_by_time)
+        queues, ways, given, enqueues = self._queues, self._ways, self._given[-1], self._enqueues
         busy: dict[BusyIntervals, float] = {}
-        for _, key, low, high, writer, source, op in missing:
-            nbytes, here, before = high - low, 0.0, ON_HOST
+        for _, key, low, high, writer, source, (ready, heard, before, op) in missing:
             by: int | None = None
-            for a, b, lane, queue in ways(source, device):
-                if by is not None:
-                    ready = here if lane == before else here + handover
-                elif op == INITIAL:
-                    ready = floor
-                elif together and op in together:
-                    ready = self.known(op, lane)
-                else:
-                    ready = ends[op] if devices[op] == lane else heard[op]
+            of = high - low, source, device
+            for a, b, lane, queue, seconds in ways.get(of) or self._way(*of):
+                if lane != before:
+                    ready = heard if by is None else ready + handover
                 given += enqueues[lane][1]
                 if given > ready:
                     ready = given
@@ -218,25 +230,30 @@ class Timeline(Operations):
                 if several and (until := busy.get(slots, ready)) > ready:
                     ready = until
                 if host is None:
-                    seconds, taken = transfer(nbytes, a, b), slots.ends
+                    taken = slots.ends
                     start = slots.first(ready, seconds) if taken and taken[-1] > ready else ready
-                    here = start + seconds
+                    ready = start + seconds
                 else:
-                    start, here = self.sent(slots, ready, nbytes, (a, b))
+                    start, ready = self.sent(slots, ready, high - low, (a, b))
                 if several:
-                    busy[slots] = here
-                move = new(Move, (key, low, high, writer, a, b, lane, start, here, None))
-                hops.append((move, op, by, slots))
+                    busy[slots] = ready
+                hops.append(new(PendingMove, (key, low, high, writer, a, b, lane, start, ready, op, by, slots, given)))
                 by, before = len(hops) - 1, lane
             if before != device:
-                here += handover
-            if here > arrive:
-                arrive = here
+                ready += handover
+            if ready > arrive:
+                arrive = ready
         return arrive
+
+    def _way(self, nbytes: int, source: int, device: DeviceIndex) -> Way:
+        """Return the transfers that bring so many bytes from a memory to a device's, each with its seconds alone."""
+        hops = self._routes.hops(source, device)
+        found = tuple([(a, b, lane, queue, self._transfer(nbytes, a, b)) for a, b, lane, queue in hops])
+        return self._ways.setdefault((nbytes, source, device), found)
 
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
         """Return the earliest place for a range of a node (``groups`` 0: all) on a device (``ON_HOST``: the host)."""
-        hops: list[Hop] = []
+        hops: list[PendingMove] = []
         after: list[int] = []
         if groups:
             seconds = self.problem.range_seconds(node, device, groups, first)
@@ -281,8 +298,8 @@ class Timeline(Operations):
         # (a launch may touch a small part of what is in linear regions)
         needs = self.needs(node, 0, split.groups if split.merge == "none" else 0)
         regions = split.regions
-        of_all: list[Hop] = []
-        hops: list[Hop] = []
+        of_all: list[PendingMove] = []
+        hops: list[PendingMove] = []
         after: list[int] = []
         whole = [r for r in needs if r[0] not in regions]
         ready = max(self.ready(node, device), self.arrival(whole, device, of_all, []), self.enqueued(device))
@@ -298,16 +315,16 @@ class Timeline(Operations):
         if not hops:
             return Reach(device, ready, self.floor, 0.0, float(split.groups), once, each, most or split.groups)
         memory = self.memory[device]
-        base = max([h[0].end for h in of_all if h[0].target == memory], default=self.floor)
+        base = max([hop.end for hop in of_all if hop.target == memory], default=self.floor)
         lacking, seconds, known, links = 0, 0.0, self.floor, list[BusyIntervals]()
-        for move, op, by, slots in hops:
-            nbytes = move.nbytes
-            seconds += self._transfer(nbytes, move.source, move.target)
-            if move.target == memory:
+        for hop in hops:
+            nbytes = hop.high - hop.low
+            seconds += self._transfer(nbytes, hop.source, hop.target)
+            if hop.target == memory:
                 lacking += nbytes
-                links.append(slots)
-            if by is None and op != INITIAL and self.heard[op] > known:
-                known = self.heard[op]
+                links.append(hop.slots)
+            if hop.by is None and hop.origin != INITIAL and self.heard[hop.origin] > known:
+                known = self.heard[hop.origin]
         here = split.groups * (1.0 - lacking / sum([self.intervals.nbytes(*r) for r in linear]))
         base = links[0].first(max(base, known), seconds / 2)
         return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
@@ -336,19 +353,31 @@ class Timeline(Operations):
         what = new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
         return self._add(what, after, slots)
 
-    def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
-        """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
+    def _transferred(
+        self, hops: Sequence[PendingMove], after: Sequence[int], memory: int, partial: DeviceIndex | None = None
+    ) -> list[int]:
+        """Place transfers; return the operations ``after`` and those that bring bytes to a memory. ``partial``: as of a
+        :class:`Move`."""
         waits, made, arrived, add, together = [*after], list[int](), self.intervals.arrived, self._add, self._together
-        for move, origin, by, slots in hops:
+        for key, low, high, writer, a, b, lane, start, end, origin, by, slots, _ in hops:
+            move = new(Move, (key, low, high, writer, a, b, lane, start, end, partial))
             if by is not None:
                 op = add(move, (made[by],), slots)
             else:
                 op = add(move, together.get(origin, (origin,)) if origin != INITIAL else (), slots)
             made.append(op)
-            arrived(move, op)
-            if move.target == memory:
+            if partial is None:
+                arrived(move, op)
+            if b == memory:
                 waits.append(op)
         return waits
+
+    def bring(self, regions: Sequence[BufferRange], device: DeviceIndex) -> float:
+        """Place the transfers that bring bytes of buffers to a device's memory; return when they are there."""
+        hops: list[PendingMove] = []
+        arrive = self.arrival(regions, device, hops, [])
+        self._transferred(hops, (), self.memory[device])
+        return arrive
 
     def place(self, fit: Fit, queue: int | None = None) -> None:
         """Place a whole node."""
@@ -421,39 +450,29 @@ class Timeline(Operations):
             others.setdefault(self.memory[a.device], []).append(op)
         waits = others.pop(self.memory[home])
         ready = max((self.end[op] if self.device[op] == home else self.heard[op] for op in ops), default=self.floor)
+        buffers, keys = self.problem.graph.buffers, self.problem.graph.nodes[node].writes
         for memory, members in sorted(others.items()):
-            device = min(self.device[op] for op in members)
-            for key in self.problem.graph.nodes[node].writes:
-                op = self._send(node, key, device, memory, home, members)
-                ready = max(ready, self.end[op] if self.device[op] == home else self.heard[op])
-                waits.append(op)
+            last = max(members, key=self.end.__getitem__)
+            self._together[last] = tuple(members)
+            for key in keys:
+                hops: list[PendingMove] = []
+                made = self.made(last)
+                ready = max(ready, self._bring([(0.0, key, 0, buffers[key].nbytes, node, memory, made)], home, hops))
+                waits += self._transferred(hops, (), self.memory[home], min(self.device[op] for op in members))
         self._merged[node] = len(others)
         seconds = self.problem.merge_seconds(node, home, len(others))
         merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
         start, end = self.room(self.kernels[home], max(ready, self.enqueued(home)), merge, seconds)
         op = self._add(merge._replace(start=start, end=end), [*waits, *ops], self.kernels[home])
         self.of[node] = (op,)
-        for key in self.problem.graph.nodes[node].writes:
+        for key in keys:
             for low, high in self.problem.written(node, key):
                 self.intervals.write(key, WriterInterval(low, high, node, {self.memory[home]: op}))
         return end
 
-    def _send(
-        self, node: int, key: BufferKey, device: DeviceIndex, source: int, home: DeviceIndex, members: Sequence[int]
-    ) -> int:
-        """Move a partial result to a device's memory; return the last operation of its route."""
-        nbytes = self.problem.graph.buffers[key].nbytes
-        waits, op = list(members), INITIAL
-        for a, b, lane, queue in self._routes.hops(source, home):
-            ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
-            ready, slots = max(ready, self._given[-1] + self._enqueues[lane][1]), self._queues[queue]
-            start, end = self.sent(slots, ready, nbytes, (a, b))
-            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
-            waits = [op]
-        return op
-
     def _fix(self) -> None:
-        """Place the fixed assignments as they are, and their data where they put them."""
+        """Place the data that are there, and the fixed assignments as they are, with their data where they put them."""
+        self.intervals, self._queues = WriterIntervals(self.problem), self._idle_queues()
         of: dict[int, list[int]] = {}
         for a in self.problem.fixed:
             of.setdefault(a.node, []).append(self._add(a, (), None))
@@ -472,14 +491,10 @@ class Timeline(Operations):
                     self.intervals.write(key, WriterInterval(low, high, node, {home: merges[0]}))
 
 
-_Missing = tuple[float, int, int, int, int, int, int]
-"""Missing bytes: when at their source, buffer, from, to, writer, source memory, the operation that did that."""
-
-
-def _goes_on(before: _Missing, missing: _Missing) -> bool:
+def _goes_on(before: Missing, missing: Missing) -> bool:
     """Return whether bytes lie behind others of the same operation, so that one transfer serves both."""
     return before[3] == missing[2] and before[:2] == missing[:2] and before[4:] == missing[4:]
 
 
-def _by_time(item: _Missing) -> float:
+def _by_time(item: Missing) -> float:
     return item[0]
