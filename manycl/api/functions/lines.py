@@ -4,6 +4,7 @@ device."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from manycl.api.arrays.elementwise import EACH, accumulated, computed, loaded, n
 from manycl.api.program import Kernel, Program
 from manycl.group_range import GROUP
 
-TILE = 16
+TILE = math.isqrt(GROUP)
 """Rows and columns of a product that a group computes; our own choice: a work-item for each fits all devices."""
 _TEXTS = {
     "scan": """
