@@ -1,2 +1,2 @@
-"""Programs that know only PyOpenCL, as processes of ``benchmarks/foreign.py`` and ``benchmarks/commands.py`` run
+"""Programs that know only PyOpenCL, as processes of ``benchmarks/foreign.py`` and of ``devices.py commands`` run
 them."""

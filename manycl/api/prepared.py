@@ -67,6 +67,7 @@ class WaitingQueue(RunningQueue):
         """Run all that is enqueued and wait for it, as ``finish``, for callers that do not look at runs. Where a device
         has been given little, and is given what comes next, too, the batch goes on: then it returns True, and no run
         was noted."""
+        self.settle()
         stream = self._light()
         if stream is not None and stream.wait_for_all():
             stream.is_joined = True
@@ -297,6 +298,7 @@ class CollectingQueue(WaitingQueue):
     def component(self) -> Iterator[None]:
         """Put the commands that are enqueued inside into one task component (PySchedCL): policies such as
         ``clustering`` keep it on one device."""
+        self.settle()
         with self.lock:
             self._mine().open_component()
         try:
@@ -308,6 +310,7 @@ class CollectingQueue(WaitingQueue):
     def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
         """Return what a function enqueues, without running it: the nodes, their arrays by their buffers, and the arrays
         that the function has made, without contents."""
+        self.settle()
         thread, enqueued = threading.get_ident(), Submission(PREPARED)
         made: list[Array] = []
         preparing, making = self.preparing.get(thread), self._made.get(thread)

@@ -241,6 +241,7 @@ class Kernel:
         is_usual = is_usual and device is _ANYWHERE
         if not is_usual or not hasattr(queue, "launches"):
             _check_call(queue, wait_for, g_times_l, device, rank)
+        queue.settle()
         try:
             sizes = self._ndranges.get((global_size, local_size))
         except TypeError:
@@ -270,6 +271,10 @@ class Kernel:
                     reads.append(key)
                 if fact.writes and key not in writes:
                     writes.append(key)
+            elif isinstance(value, Array):  # another queue has deferred it, or it has gaps
+                value.use(queue)
+                again: dict[str, Any] = {"global_offset": global_offset, "wait_for": wait_for, "device": device}
+                return self(queue, *sizes, *[value.ready if a is value else a for a in args], rank=rank, **again)
             else:
                 bound.append(self._value(fact.index, value))
         if views and (stuck := self._stuck(queue, tuple(bound))):

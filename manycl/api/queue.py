@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from manycl.api.arrays import interchange
 from manycl.api.arrays.arrays import Array, Extents, size_of
+from manycl.api.arrays.creation import ArrayMaker, shape_of
 from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits, view_of
-from manycl.api.arrays.interchange import are_chunks, from_others
 from manycl.api.events import Event, MoveEvent, ReadEvent
 from manycl.api.prepared import CollectingQueue, Prepared
 from manycl.api.recording import Recording
@@ -44,7 +45,7 @@ Value = TypeVar("Value")
 
 
 @checked("add", "empty", "give", "move", "uses")
-class Queue(CollectingQueue):
+class Queue(CollectingQueue, ArrayMaker):
     """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
 
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all), or a client of a Dask
@@ -104,6 +105,7 @@ class Queue(CollectingQueue):
             from manycl.api.dispatch import compiled, copy_cache, launch_cache
 
             compiled.seek()
+        interchange.last_opened = weakref.ref(self)
         self._made = {}
         self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers
@@ -168,46 +170,15 @@ class Queue(CollectingQueue):
 
     # arrays
 
-    @property
-    def operations(self) -> Any:
-        """The operations on arrays that are kernels (:mod:`manycl.api.arrays.arithmetic`), imported with the first."""
-        from manycl.api.arrays import arithmetic
-
-        return arithmetic
-
-    def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
-        """Return an array with the contents, shape and type of a NumPy array, or of anything that becomes one or
-        exports DLPack from the host's memory. Chunks of Dask's arrays stay on their workers (docs/clusters.md). With
-        ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until the
-        array has got other contents. It is never written to."""
-        if are_chunks(contents) and any(device.kind == "node" for device in self.session.machine.devices):
-            from manycl.api.node import of_chunks
-
-            return of_chunks(self, contents, name)
-        data = from_others(contents)
-        array = Array(self, data.shape, data.dtype, name, copy)
-        buffers = self.session.buffers
-        if copy:
-            buffers.copy_in(array.buffer.key, as_bytes(data), self.first_reads)
-        else:
-            buffers.borrow(array.buffer.key, as_bytes(data))
-        return array
-
-    def from_dlpack(self, producer: Any, *, copy: bool = True, name: str = "") -> Array:
-        """Return an array with the contents of an object that exports DLPack from the host's memory (an array of
-        PyTorch's, JAX's, …); ``copy`` as of ``array``. Raises ResultError for contents elsewhere, or of a type that
-        NumPy lacks."""
-        try:
-            data = np.from_dlpack(producer)
-        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise ResultError(f"{type(producer).__name__} gives no contents by DLPack: {error}") from None
-        return self.array(data, copy=copy, name=name)
-
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """Return an array with undefined contents: for results; costs no transfer."""
         extents = self._extents.get(id(shape))
         if extents is None or extents[0] is not shape or extents[1] is not dtype or name.__class__ is not str:
             extents = self._look_at(shape, dtype, name)
+        if not extents[4]:
+            from manycl.api.arrays.strided import nothing
+
+            return nothing(self, *extents[2:4])
         array = Array.new(self, extents, name)
         if self._made and (made := self._made.get(threading.get_ident())) is not None:
             made.append(array)
@@ -216,7 +187,7 @@ class Queue(CollectingQueue):
     @checked()
     def _look_at(self, shape: int | Sequence[int], dtype: npt.DTypeLike, name: str) -> Extents:
         """Return what a shape and a type are, and remember it if they cannot change."""
-        wanted, of = _shape(shape), np.dtype(dtype)
+        wanted, of = shape_of(shape), np.dtype(dtype)
         extents = shape, dtype, wanted, of, size_of(wanted, of)
         is_fixed = type(shape) is int or (type(shape) is tuple and all(type(extent) is int for extent in shape))
         if is_fixed and isinstance(dtype, (type, np.dtype, str)):
@@ -225,18 +196,11 @@ class Queue(CollectingQueue):
             self._extents[id(shape)] = extents
         return extents
 
-    def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
-        """Return an array of zeros."""
-        from manycl.run.data.host_memory import clear_bytes  # run/ is imported when a queue opens devices
-
-        array = Array(self, _shape(shape), np.dtype(dtype), name, True)
-        clear_bytes(self.session.buffers.overwrite(array.buffer.key))
-        return array
-
     # enqueueing
 
     def add(self, node: Node, wait_for: Sequence[Event] | None = None, arrays: Sequence[Array] = ()) -> Event:
         """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError if it is closed."""
+        self.settle()
         if self.session.devices.closed:
             raise DeviceError("the session is closed: nothing can be enqueued", hint="make a new Queue")
         if wait_for:
@@ -261,6 +225,7 @@ class Queue(CollectingQueue):
     def last(self) -> Event | None:
         """The event of the last command that was enqueued: it has ended when all before it have. None where nothing is
         left to wait for."""
+        self.settle()
         with self.lock:
             for enqueued in (self.enqueued, *reversed(self._taken)):
                 if len(enqueued) and not enqueued.is_waited:
@@ -430,6 +395,7 @@ class Queue(CollectingQueue):
     def move(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
         """Enqueue a copy or fill (:mod:`manycl.graph.copies` makes them) of some arrays of this queue. One that no
         device has room for is done by the host, as a whole: it is not divided into ranges."""
+        self.settle()
         key = _key(task)
         found = self.moved_again(self, key, arrays) if not wait_for else None
         if found is not None:
@@ -464,6 +430,7 @@ class Queue(CollectingQueue):
         Nodes of the block wait for events of the block. Other events of this queue are nothing to wait for there, as
         the graph runs after what is enqueued by then; nor are the block's elsewhere.
         """
+        self.settle()
         thread, enqueued, prepared = threading.get_ident(), Submission(PREPARED), Prepared(self)
         if thread in self.preparing:
             raise LaunchError("a graph is being prepared: what is prepared does not nest")
@@ -494,7 +461,3 @@ def _key(task: CopyTask | FillTask) -> MoveKey:
     """Return the key of a copy or fill in the copy cache."""
     of, begin = (task.args[1].key, task.source_offset) if isinstance(task, CopyTask) else (task.pattern, 0)
     return task.args[0].key, of, task.nbytes, task.target_offset, begin, task.name
-
-
-def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(operator.index, shape))

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manycl import flags
+from manycl.api.deferring import DeferringQueue
 from manycl.api.events import Background, Commands
 from manycl.api.recording import RunTrace, record, showable, underway
 from manycl.api.submission import Submission
@@ -21,7 +22,6 @@ from manycl.graph.horizon import HORIZON
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.graph_cache.learners import Learners, told
-from manycl.run.recovery.device_events import DeviceEvents, DeviceLeaves
 from manycl.run.streams.eager_rule import SUBMITTED, Decision, Facts, Need, decide
 from manycl.utilities.interrupts import Uninterrupted
 from manycl.utilities.kept import FEW
@@ -39,7 +39,7 @@ log = logger(__name__)
 _PLACE = itemgetter(0)  # of a read
 
 
-class RunningQueue:
+class RunningQueue(DeferringQueue):
     """The part of a queue that runs commands. ``policy``, ``queues`` and ``options`` are the queue's."""
 
     __slots__ = (
@@ -93,6 +93,7 @@ class RunningQueue:
         self._is_followed = False  # whether the next run belongs to the same trace
         self._ended = 0.0  # when the last run ended, by time.perf_counter
         self._trace: RunTrace | None = None
+        self.deferred, self.resting, self.computing = [], None, 0
         self.lock = threading.RLock()  # of the submissions
         self._running = threading.RLock()  # held by the thread whose run it is
         self._runner = 0  # the id of that thread
@@ -116,32 +117,13 @@ class RunningQueue:
         self._recurring.options = options
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        """The names of the devices."""
-        return tuple(d.name for d in self.session.machine.devices)
-
-    @property
-    def excluded(self) -> dict[str, str]:
-        """The devices that have failed for good and are left out, and what was wrong with each."""
-        return dict(self.session.devices.excluded)
-
-    @property
-    def device_events(self) -> DeviceEvents:
-        """The session's device events, by which any thread reports devices that leave and come."""
-        return self.session.devices.events
-
-    @property
-    def away(self) -> Mapping[str, DeviceLeaves]:
-        """The devices that have left, and how."""
-        return self.session.devices.events.away
-
-    @property
     def policy(self) -> str | Policy | Plan | None:
         """The policy by which commands run that have not been given to a device; None: MANYCL_POLICY's."""
         return self._policy
 
     @policy.setter
     def policy(self, policy: str | Policy | Plan | None) -> None:
+        self.settle()
         with self.lock:
             self._policy, self._named = policy, _named(policy or self._default)
             stream = self.enqueued.stream
@@ -152,6 +134,7 @@ class RunningQueue:
 
     def __len__(self) -> int:
         """Return how many nodes are enqueued and have not run."""
+        self.settle()
         with self.lock:
             stream = self.enqueued.stream
             waited = stream.waited if stream is not None else 0
@@ -165,6 +148,7 @@ class RunningQueue:
         Ctrl-C ends the waiting for a run in the background, but not the run."""
         self.session.check_open()
         self.refuse_while_preparing()
+        self.settle()
         with self.lock:
             enqueued = self.enqueued
             if enqueued.stream is not None:
@@ -197,12 +181,16 @@ class RunningQueue:
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
+        if self.deferred:
+            self.settle()
         if not self._look(None):
             self._complete(None)
         self._made_bytes = 0
 
     def finish_for(self, wanted: Place) -> None:
         """Run everything that is enqueued and wait for it, as the host is about to read some bytes of a buffer."""
+        if self.deferred:
+            self.settle()
         if not self._look(wanted):
             self._complete(None, wanted)
         self._made_bytes = 0
@@ -210,6 +198,8 @@ class RunningQueue:
     def wait_for(self, enqueued: Commands, node: int) -> bool:
         """Wait until a node has ended. Returns True if it is known to have succeeded, else False, whatever has become
         of it. Raises what went wrong with the commands that had to run for it."""
+        if self.deferred:
+            self.settle()
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return False

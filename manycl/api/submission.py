@@ -163,6 +163,10 @@ class Submission:
         """Return True if a node uses a buffer and has not been waited for."""
         return key in self.arrays or (self.stream is not None and key in self.stream.arrays)
 
+    @property
+    def is_in_component(self) -> bool:
+        return self._component is not None
+
     def open_component(self) -> None:
         """Begin a task component: it gets the nodes that this thread adds. Raises LaunchError inside another one."""
         if self._component is not None:

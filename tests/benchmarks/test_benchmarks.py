@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT
 
 KEYS = {
+    "arrays": {"on_devices", "host", "silent", "refused", "operations", "chains"},
     "dispatch": {"chain_us_per_kernel", "parallel_us_per_kernel", "prepared_extra_us_per_kernel"},
     "two_devices": {"speedup"},
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},

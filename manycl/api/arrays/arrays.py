@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,29 +28,29 @@ LARGE = 1 << 18
 choice."""
 
 
+_SIMPLE = (int, np.integer, slice)
 Extents = tuple[object, object, tuple[int, ...], np.dtype[Any], int]
 """A shape and a type as the call gave them; the shape, the type, and the bytes."""
 
 
 def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return the bytes of an array. Raises LaunchError for a shape or type that no array has."""
+    """Return the bytes of an array; 0: it has no elements. Raises LaunchError for a shape or type that no array has."""
     if dtype not in READABLE:
         check_readable(dtype)
     nbytes = dtype.itemsize
     for extent in shape:
-        nbytes *= max(extent, 0)
-    if nbytes <= 0:
-        raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
+        if extent < 0:
+            raise LaunchError(f"no array has the shape {shape}")
+        nbytes *= extent
     return nbytes
 
 
-@checked("__init__", "check_out", "checked", "get", "meets", "new", "use")  # (``get`` has ``check_out``)
+@checked("__init__", "check_out", "checked", "get", "meets", "new", "on", "use")  # (``get`` has ``check_out``)
 class Array(ArrayOperators, Interchange):
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``. Asking for
-    its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
-    ``a.reshape(…)`` are views: elements of the array that follow one another; they can be used wherever arrays can. ``a
-    + b`` and the like enqueue generated kernels, and are arrays; assigning to ``a[2:5]`` enqueues a write, copy or
-    fill."""
+    its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a.T`` and
+    ``a.reshape(…)`` are views, as NumPy's; those whose elements follow one another can be used wherever arrays can.
+    ``a + b``, ``np.sqrt(a)`` and the like are arrays, computed by generated kernels."""
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
     offset: int = 0
@@ -63,6 +63,8 @@ class Array(ArrayOperators, Interchange):
         self.shape = shape
         self.dtype = dtype
         nbytes = size_of(shape, dtype)
+        if not nbytes:
+            raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
         queue.make_room(nbytes)
         self._own(queue.session.buffers.new(nbytes, name, on_host))
 
@@ -115,6 +117,27 @@ class Array(ArrayOperators, Interchange):
         return self
 
     @property
+    def ready(self) -> Array:
+        """The array itself, computed if it was not. Raises LaunchError where its elements have gaps."""
+        assert self.argument
+        return self
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The first byte of the buffer that is the array's, and the one behind its last."""
+        return self.offset, self.offset + self.nbytes
+
+    @property
+    def layout(self) -> tuple[Array, int, tuple[int, ...]]:
+        """The array that a kernel is given for it, the element of that with which it begins, and its strides, in
+        elements."""
+        steps, size = [], 1
+        for extent in reversed(self.shape):
+            steps.append(size)
+            size *= extent
+        return self, 0, tuple(steps[::-1])
+
+    @property
     def place(self) -> Place:
         """The bytes of the buffer that are the array's."""
         return Place(self.buffer, self.offset, self.nbytes)
@@ -123,20 +146,25 @@ class Array(ArrayOperators, Interchange):
     def name(self) -> str:
         return self.buffer.name
 
+    def on(self, base: Array) -> Array:
+        """Return the same part of another array (:class:`ArrayView`): all of it."""
+        return base
+
     def meets(self, other: Array) -> bool:
         """Return True if two arrays have bytes in common."""
-        apart = self.offset + self.nbytes <= other.offset or other.offset + other.nbytes <= self.offset
-        return self.buffer == other.buffer and not apart
+        (low, high), (first, end) = self.extent, other.extent
+        return self.buffer == other.buffer and low < end and first < high
 
     def use(self, queue: Queue) -> None:
         """Make the array belong to a queue of the same session, on which it is about to be enqueued: what other queues
         have enqueued with it runs first. Raises LaunchError while the array is mapped."""
         while True:
             before = self.queue
-            if self.buffer.key in before.mapped:
+            if before.mapped and self.buffer.key in before.mapped:
                 raise LaunchError("the array is mapped; leave its `with` block first")
             if before is queue:
                 return
+            before.settle()
             if before.session is not queue.session:
                 raise LaunchError("the array belongs to another queue's devices")
             if before.give(self, queue):
@@ -227,51 +255,36 @@ class Array(ArrayOperators, Interchange):
         finally:
             self.queue.mapped.discard(self.buffer.key)
 
-    def __getitem__(self, key: Any) -> ArrayView:
-        """Return the elements that ``key`` names (integers, slices, ``…``), as for a NumPy array: a view, whose
-        contents are the array's. Raises LaunchError for none and for gaps; IndexError as NumPy does."""
-        found = plain_part(self.shape, self.itemsize, key if type(key) is tuple else (key,))
-        if found is not None:
-            shape, first = found
-            return ArrayView(self.owner, shape, self.offset + first, self.dtype)
-        parts = key if isinstance(key, tuple) else (key,)
-        for part in parts:
-            if part is not Ellipsis and (isinstance(part, bool) or not isinstance(part, int | np.integer | slice)):
-                raise LaunchError(
-                    f"a part of an array is named by integers and slices, not by {part!r:.60}",
-                    hint="a kernel, or a host function (Queue.call), can collect elements",
-                )
-        whole = () if Ellipsis in parts else (Ellipsis,)  # or NumPy would look at a single element
-        model = self._model()
-        try:
-            part = model[(*parts, *whole)]
-        except TypeError as error:
-            raise LaunchError(f"{self!r}[{key!r:.60}]: {error}") from None
-        return self._part(part, model.ctypes.data, f"[{key!r:.60}]")
+    def __getitem__(self, key: Any) -> Array:
+        """Return the elements that ``key`` names, as for a NumPy array: of integers, slices, ``None`` and ``…`` a view,
+        whose contents are the array's; of masks and arrays of indices a new array. Raises IndexError as NumPy does."""
+        parts = key if type(key) is tuple else (key,)
+        found = plain_part(self.shape, self.itemsize, parts)
+        if found is None:
+            return self._found(parts)
+        shape, first = found
+        return ArrayView(self.owner, shape, self.offset + first, self.dtype)
 
-    def reshape(self, *shape: Any) -> ArrayView:
-        """Return a view with another shape, as of a NumPy array. Raises LaunchError for another number of elements."""
-        try:
-            model = self._model()
-            return self._part(model.reshape(*shape), model.ctypes.data, f".reshape{shape}")
-        except (TypeError, ValueError) as error:
-            raise LaunchError(f"{self!r}: {error}") from None
+    def _found(self, parts: tuple[Any, ...]) -> Array:
+        """Return the elements of a key that NumPy has to interpret, or whose elements have to be collected."""
+        if all(p is None or p is Ellipsis or (isinstance(p, _SIMPLE) and not isinstance(p, bool)) for p in parts):
+            whole = () if Ellipsis in parts else (Ellipsis,)  # or NumPy would look at a single element
+            return self.like(lambda model: model[(*parts, *whole)])
+        found: Array = self.queue.operations.collected(self, parts)
+        return found
 
-    def _model(self) -> AnyArray:
-        """Return a NumPy array of this shape, without memory of that size: its elements may not be read."""
+    def reshape(self, *shape: Any) -> Array:
+        """Return a view with another shape, as of a NumPy array. Raises ValueError for another number of elements."""
+        return self.like(lambda model: model.reshape(*shape))
+
+    def like(self, function: Callable[[AnyArray], AnyArray]) -> ArrayView:
+        """Return the view that NumPy's function makes of an array of this shape and these strides. Its elements are
+        not to be read: it has no memory of that size."""
         one = np.empty(1, self.dtype)
-        return np.lib.stride_tricks.as_strided(one, self.shape, self.strides, writeable=False)
+        model = np.lib.stride_tricks.as_strided(one, self.shape, self.strides, writeable=False)
+        from manycl.api.arrays.strided import view_like  # which imports this module
 
-    def _part(self, model: AnyArray, first: int, words: str) -> ArrayView:
-        """Return the view that is to this array what a NumPy view is to its :meth:`_model` at an address."""
-        if not model.size:
-            raise LaunchError(f"{self!r}{words} has no elements; OpenCL buffers need at least one")
-        if not model.flags.c_contiguous:
-            raise LaunchError(
-                f"{self!r}{words}: its elements do not follow one another",
-                hint="a view is a part of an array without gaps, such as a[i:j]; of others, call a kernel on the array",
-            )
-        return ArrayView(self.owner, model.shape, self.offset + model.ctypes.data - first, model.dtype)
+        return view_like(self, function(model), int(model.__array_interface__["data"][0]))
 
     def view(self, dtype: npt.DTypeLike) -> ArrayView:
         """Return the same bytes as elements of another type, as for a NumPy array: a view, whose last dimension has
@@ -279,8 +292,7 @@ class Array(ArrayOperators, Interchange):
         wanted = np.dtype(dtype)
         check_readable(wanted)
         try:
-            model = self._model()
-            return self._part(model.view(wanted), model.ctypes.data, f".view({wanted})")
+            return self.like(lambda model: model.view(wanted))
         except (ValueError, TypeError) as error:
             raise LaunchError(f"{self!r} as {wanted}: {error}") from None
 
@@ -299,28 +311,20 @@ class Array(ArrayOperators, Interchange):
         found: Array = self.queue.operations.converted(self, wanted)
         return found
 
-    def transpose(self, *axes: Any) -> Array:
-        """Return a copy with the dimensions in another order (dimension i is ``axes[i]`` of this; default: reversed),
-        made by a kernel (NumPy's is a view: here, elements follow one another). Raises ValueError."""
-        try:  # NumPy puts the numbers of the dimensions in that order
-            order = np.empty(tuple(range(self.ndim))).transpose(*axes).shape
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{axes!r:.80} are not the {self.ndim} dimensions of {self!r}: {error}") from None
-        found: Array = self.queue.operations.transposed(self, order)
-        return found
+    def transpose(self, *axes: Any) -> ArrayView:
+        """Return a view with the dimensions in another order (default: reversed). Raises ValueError."""
+        return self.like(lambda model: model.transpose(*axes))
 
     @property
     def T(self) -> ArrayView:  # noqa: N802 (NumPy's name)
-        """A view with the dimensions reversed, where that needs no copy. Raises LaunchError for other arrays."""
-        if sum(extent > 1 for extent in self.shape) > 1:
-            raise LaunchError(f"{self!r}.T would be no part of an array without gaps", hint="transpose() makes a copy")
-        return self.reshape(self.shape[::-1])
+        """A view with the dimensions reversed."""
+        return self.transpose()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Enqueue new contents for some elements, named as for a view: a fill, a write of what NumPy makes of
+        """Enqueue new contents for some elements, named as in ``a[key]``: a fill, a write of what NumPy makes of
         ``value``, or a copy of an array, converted where the types differ, broadcast where the shapes do. Raises
         LaunchError and ResultError."""
-        self.queue.operations.assign(self[key], value)
+        self.queue.operations.set_part(self, key if type(key) is tuple else (key,), value)
 
     def _repr_html_(self) -> str:
         """Return what the array is and where; not its contents, which would run what is enqueued."""
@@ -345,7 +349,7 @@ class Array(ArrayOperators, Interchange):
         return data.view(self.dtype).reshape(self.shape)
 
 
-@checked("__init__", "use")
+@checked("__init__", "on", "use")
 class ArrayView(Array):
     """A view of array ``base``: made by indexing it, or by ``reshape``. It has no contents of its own: where the array
     exchanges contents with another one, the view is of those."""
@@ -387,6 +391,10 @@ class ArrayView(Array):
 
     def use(self, queue: Queue) -> None:
         self.base.use(queue)
+
+    def on(self, base: Array) -> ArrayView:
+        """Return the same part of another array."""
+        return ArrayView(base, self.shape, self.offset, self.dtype)
 
     def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
         """Replace the contents, as :meth:`Array.set`, always by a copy; other elements of the array stay."""

@@ -3,6 +3,7 @@ one of these gets a copy of its own; what is enqueued runs first."""
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.api.arrays.host_arrays import as_array
-from manycl.errors import ResultError
+from manycl.errors import LaunchError, ResultError
+
+last_opened: Any = None
+"""A weak reference to the queue that was opened last."""
 
 
 class Interchange:
@@ -39,9 +43,29 @@ class Interchange:
         """Return the only element, as a number of Python's. Raises ValueError where there are more."""
         return self.get().item()
 
+    def tolist(self: Any) -> Any:
+        """Return the elements as numbers of Python's, in lists."""
+        return self.get().tolist()
+
+    def __str__(self: Any) -> str:
+        return str(self.get())
+
+    def __format__(self: Any, spec: str) -> str:
+        return format(self.item() if not self.shape else self.get(), spec) if spec else str(self)
+
+    def __reduce__(self: Any) -> Any:
+        """Pickle the contents: they are loaded into an array of the queue that was opened last."""
+        return _loaded, (self.get(),)
+
+    def __copy__(self: Any) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self: Any, memo: Any) -> Any:
+        return self.copy()
+
     def __bool__(self: Any) -> bool:
         if self.size != 1:
-            raise ValueError("whether an array of several elements is true is not said: ask any() or all() of get()")
+            raise ValueError("whether an array of several elements is true is not said: use any() or all()")
         return bool(self.item())
 
     def __float__(self: Any) -> float:
@@ -49,6 +73,12 @@ class Interchange:
 
     def __int__(self: Any) -> int:
         return int(self.item())
+
+    def __index__(self: Any) -> int:
+        return operator.index(self.item())
+
+    def __complex__(self: Any) -> complex:
+        return complex(self.item())
 
     # Dask
 
@@ -80,18 +110,14 @@ class Interchange:
         return contents if dtype is None else contents.astype(dtype, copy=False)
 
     def __array_ufunc__(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Call one of NumPy's ufuncs: one that has kernels (:mod:`manycl.api.arrays.elementwise`) makes an array on the
-        queue's devices, others are given the contents."""
-        outs = options.get("out", ())
-        ours = [isinstance(out, Interchange) for out in outs]
-        if method == "__call__" and not options.keys() - {"out"} and len(outs) <= 1 and all(ours):
-            found = self.queue.operations.apply(ufunc, inputs, *outs)
-            if found is not NotImplemented:
-                return found
-        if any(ours):
-            return NotImplemented
-        given = {key: _on_host(value) for key, value in options.items()}
-        return getattr(ufunc, method)(*map(_on_host, inputs), **given)
+        """Call one of NumPy's ufuncs, or its method: on the queue's devices if there are kernels, else on the host."""
+        return _queue_of((*inputs, *options.get("out", ()))).operations.ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self: Any, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """Call one of NumPy's functions (:mod:`manycl.api.functions.functions`)."""
+        module = getattr(function, "__module__", "").removeprefix("numpy").removeprefix(".")
+        name = f"{module}.{function.__name__}" if module else function.__name__
+        return self.queue.operations.call(name, function, args, options)
 
     # DLPack
 
@@ -121,8 +147,16 @@ class Interchange:
         return np.empty(0).__dlpack_device__()
 
 
-def _on_host(value: Any) -> Any:
-    return np.asarray(value) if isinstance(value, Interchange) else value
+def _queue_of(values: tuple[Any, ...]) -> Any:
+    return next(v for v in values if isinstance(v, Interchange)).queue  # type: ignore[attr-defined]
+
+
+def _loaded(contents: npt.NDArray[Any]) -> Any:
+    """Return an array with contents that were pickled, on the queue that was opened last."""
+    queue = last_opened() if last_opened is not None else None
+    if queue is None:
+        raise LaunchError("there is no queue to load an array into", hint="open a queue first")
+    return queue.array(contents)
 
 
 def are_chunks(contents: Any) -> bool:

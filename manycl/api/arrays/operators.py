@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from manycl.utilities.checked import checked
 
-if TYPE_CHECKING:
-    from manycl.api.arrays.arrays import Array
-
-Axis = int | None
-Out = Union["Array", None]
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
 
@@ -36,6 +30,16 @@ def _binary(ufunc: np.ufunc) -> tuple[Binary, Binary, Binary]:
     )
 
 
+def _method(name: str) -> Callable[..., Any]:
+    """Return NumPy's method of a name: its function of the array."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return self.queue.operations.call(name, getattr(np, name), (self, *args), options)
+
+    method.__name__, method.__doc__ = name, f"NumPy's ``{name}``, of the array on the queue's devices (docs/arrays.md)."
+    return method
+
+
 @checked()
 class ArrayOperators:
     """The base class of arrays with operators. ``a == b`` is an array, too: sets know arrays by identity."""
@@ -55,35 +59,30 @@ class ArrayOperators:
     __lshift__, __rlshift__, __ilshift__ = _binary(np.left_shift)
     __rshift__, __rrshift__, __irshift__ = _binary(np.right_shift)
 
-    def sum(
-        self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
-    ) -> Array:
-        """Enqueue the sum of all elements, an array of shape ``()``, or of each line along an axis, with the type of
-        NumPy's sum. ``out``: the array that takes it."""
-        found: Array = self.queue.operations.reduced("sum", self, axis, dtype, out, keepdims)
-        return found
+    def __matmul__(self: Any, other: Any) -> Any:
+        return self.queue.operations.call("matmul", np.matmul, (self, other), {})
 
-    def min(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
-        """Enqueue the least element (NaN where there is one); as ``sum``."""
-        found: Array = self.queue.operations.reduced("min", self, axis, None, out, keepdims)
-        return found
+    def __rmatmul__(self: Any, other: Any) -> Any:
+        return self.queue.operations.call("matmul", np.matmul, (other, self), {})
 
-    def max(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
-        """Enqueue the greatest element (NaN where there is one); as ``sum``."""
-        found: Array = self.queue.operations.reduced("max", self, axis, None, out, keepdims)
-        return found
+    def __divmod__(self: Any, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
 
-    def mean(
-        self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
-    ) -> Array:
-        """Enqueue the sum over the count; as ``sum``."""
-        found: Array = self.queue.operations.mean(self, axis, dtype, out, keepdims)
-        return found
+    sum, prod, min, max, mean, std, var, any, all = map(
+        _method, ["sum", "prod", "min", "max", "mean", "std", "var", "any", "all"]
+    )
+    argmin, argmax, cumsum, cumprod, argsort = map(_method, ["argmin", "argmax", "cumsum", "cumprod", "argsort"])
+    clip, round, dot, take, nonzero, repeat = map(_method, ["clip", "round", "dot", "take", "nonzero", "repeat"])
+    ravel, swapaxes, squeeze, diagonal, trace = map(_method, ["ravel", "swapaxes", "squeeze", "diagonal", "trace"])
+    compress, searchsorted, __round__ = map(_method, ["compress", "searchsorted", "round"])
 
-    def dot(self: Any, other: Array) -> Array:
-        """Enqueue the inner product with another array, both of one dimension: an array of shape ``()``."""
-        found: Array = self.queue.operations.dot(self, other)
-        return found
+    def sort(self: Any, axis: int = -1) -> None:
+        """Enqueue what puts the elements in order along an axis, in place."""
+        self[...] = np.sort(self, axis)
+
+    def flatten(self: Any) -> Any:
+        """Return a copy of one dimension."""
+        return self.copy().reshape(-1)
 
     __neg__ = _unary(np.negative)
     __pos__ = _unary(np.positive)

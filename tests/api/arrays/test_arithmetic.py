@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import manycl as mc
-from manycl.errors import LaunchError
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -226,7 +225,13 @@ def test_comparisons_and_what_is_no_number(alone: mc.Queue) -> None:
     assert a != None  # noqa: E711
     assert a != "text"
     assert {a: 1}[a] == 1
-    for wrong in (lambda: a + None, lambda: a + "1", lambda: a + 1j, lambda: a @ a, lambda: alone.zeros(3, "c8") + 1):
+    for wrong in (
+        lambda: a + None,
+        lambda: a + "1",
+        lambda: a + 1j,
+        lambda: a << 0.5,
+        lambda: alone.zeros(3, "c8") + 1,
+    ):
         with pytest.raises(TypeError):
             wrong()
     with pytest.raises(OverflowError, match="300 is no uint8"):
@@ -275,7 +280,7 @@ def test_results_in_place_see_what_was_there_before(session: Any, data: Any) -> 
 def test_kernels_are_named_divisible_and_kept(queue: mc.Queue) -> None:
     a, b, h = queue.zeros((512, 300)), queue.zeros(300), queue.zeros((512, 300), np.float16)
     with queue.prepare() as graph:
-        first = [a + a, a * b, a > 1, 1 - a, h / h, a // h, -a, a.astype(np.int32), a.transpose()]
+        first = [a + a, a * b, a > 1, 1 - a, h / h, a // h, -a, a.astype(np.int32), a.transpose().copy()]
         a += b
         a -= 1
     names = [
@@ -334,10 +339,9 @@ def test_divided_results_are_the_same(queue: mc.Queue) -> None:
     assert any(k.role == "range" for k in divided.trace.kernels())
 
 
-def test_shapes_that_need_more_dimensions_than_there_are(queue: mc.Queue) -> None:
+def test_shapes_of_more_dimensions_than_an_ndrange(queue: mc.Queue) -> None:
     x, y = np.ones((2, 1, 3, 1, 2), np.int32), np.arange(4, dtype=np.int32).reshape(1, 2, 1, 2, 1)
-    with pytest.raises(LaunchError, match="5 dimensions that cannot be seen as 3"):
-        queue.array(x) + queue.array(y)
+    same(queue.array(x) + queue.array(y), x + y)
     deep = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
     same(queue.array(deep) + queue.array(deep[0, 0]), deep + deep[0, 0])
     same(queue.array(deep) + queue.array(deep[:, :1]), deep + deep[:, :1])

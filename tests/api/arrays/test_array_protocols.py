@@ -95,13 +95,11 @@ def test_other_types_and_orders(queue: mc.Queue) -> None:
     b = queue.array(y)
     for axes in ((), (2, 0, 1), ((1, 0, 2),), (0, -1, 1)):
         assert b.transpose(*axes).get().tolist() == y.transpose(*axes).tolist()
-    with pytest.raises(ValueError, match="dimensions"):
+    with pytest.raises(ValueError, match="repeated axis"):
         b.transpose(0, 0, 1)
     assert queue.array(X[0]).T.get().tolist() == X[0].tolist()
     assert queue.array(X[:, :1]).T.shape == (1, 4)
-    with pytest.raises(LaunchError, match="without gaps") as caught:
-        _ = b.T
-    assert "transpose()" in caught.value.hint
+    assert b.T.get().tolist() == y.T.tolist()
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,9 +108,7 @@ def test_assigning_is_numpys(queue: mc.Queue, data: Any) -> None:
     x = X.copy()
     a = queue.array(x)
     for _ in range(3):
-        key = data.draw(
-            hnp.basic_indices(x.shape, allow_newaxis=False).filter(lambda k: x[k].size and x[k].flags.c_contiguous)
-        )
+        key = data.draw(hnp.basic_indices(x.shape).filter(lambda k: x[k].size))
         part = x[key]
         if data.draw(st.booleans()):
             value: Any = data.draw(st.floats(-9, 9, width=32))
@@ -141,7 +137,7 @@ def test_what_cannot_be_assigned(queue: mc.Queue) -> None:
         (lambda: a.__setitem__(0, np.zeros(5, np.int16)), "do not fit a part of shape"),
         (lambda: a.__setitem__(0, queue.zeros(5, np.int16)), "does not fit a part of shape"),
         (lambda: a.__setitem__(0, queue.zeros((2, 6), np.int16)), "does not fit a part of shape"),
-        (lambda: a.__setitem__((slice(None), 0), 1), "do not follow one another"),
+        (lambda: a.__setitem__((slice(None), 0), 0.5), "do not fit an array of int16"),
     ):
         with pytest.raises((LaunchError, ResultError), match=words):
             wrong()
@@ -194,14 +190,16 @@ def test_ufuncs(queue: mc.Queue) -> None:
     for result in (np.add(X, a), X + a, np.float32(1) * a, np.negative(a), np.less(X, a), np.array(2) - a):
         assert isinstance(result, mc.Array)
     for result in (np.sqrt(a), np.add.outer(a[0], X[0]), np.hypot(a, X), np.divmod(a, 2)[0]):
-        assert isinstance(result, np.ndarray)
-    assert np.hypot(a, X).tolist() == np.hypot(X, X).tolist()
+        assert isinstance(result, mc.Array)
+    np.testing.assert_allclose(np.hypot(a, X).get(), np.hypot(X, X), rtol=1e-6)
     out = queue.zeros(X.shape)
     assert np.multiply(a, X, out=out) is out
     assert out.get().tolist() == (X * X).tolist()
     host = np.zeros_like(X)
-    host += a
-    assert np.subtract(X, a, out=host) is host
+    with pytest.warns(UserWarning, match=r"numpy\.add runs on the host"):
+        host += a
+    with pytest.warns(UserWarning, match=r"numpy\.subtract runs on the host"):
+        assert np.subtract(X, a, out=host) is host
     assert not host.any()
     np.add(X, 1, out=host, where=a > 3)
     assert host.tolist() == np.where(X > 3, X + 1, 0).tolist()

@@ -193,12 +193,12 @@ def test_an_exception_in_a_map_block_ends_the_mapping(queue: mc.Queue) -> None:
 
 
 def test_arrays_that_cannot_be(queue: mc.Queue) -> None:
-    for shape in (0, (3, 0), -1, (-2, -3)):
-        with pytest.raises(LaunchError, match="no elements"):
+    for shape in (-1, (-2, -3)):
+        with pytest.raises(LaunchError, match="no array has the shape"):
             queue.empty(shape)
+    assert queue.empty((3, 0)).get().shape == (3, 0)
     assert queue.zeros(()).get() == 0
-    with pytest.raises(LaunchError, match="no elements"):
-        queue.array([])
+    assert queue.array([]).get().tolist() == []
     for contents in ([object()], np.array([None, 1])):
         with pytest.raises(LaunchError, match="Python objects"):
             queue.array(contents)
