@@ -23,7 +23,7 @@ class TransferModel:
 
     def __init__(self, machine: Machine) -> None:
         self._links = {(x.source, x.target): x for x in machine.links}
-        self._sharing = machine.sharing
+        self._sharing, self._network, self._joined = machine.sharing, machine.network, machine.joined
         self._route = machine.routes.between
         self._alone: dict[Ends, tuple[float, float]] = {}
 
@@ -41,7 +41,10 @@ class TransferModel:
         return latency + nbytes * per_byte
 
     def link(self, source: int, target: int) -> Link:
-        return self._links.get((source, target), DEFAULT_LINK)
+        found = self._links.get((source, target))
+        if found is None and self._network is not None and source in self._joined and target in self._joined:
+            return self._network.link(source, target)
+        return found or DEFAULT_LINK
 
     def rates(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
         """Return the bytes per second of each of several transfers at the same time, each over its memories' link (two
