@@ -24,7 +24,7 @@ from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_group
 from manycl.group_range import GroupRange
 from manycl.region import NOTHING, Rectangle, Region, union
 from manycl.units import PAGE
-from manycl.utilities.kept import FEW, MANY, Kept
+from manycl.utilities.kept import ENOUGH, FEW, MANY, Kept
 
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
@@ -256,7 +256,15 @@ class Division:
     def foresee(self, kinds: Collection[str], ranges: Collection[GroupRange]) -> None:
         """Find out together what some ranges of groups read, or write, for which :meth:`footprints` will be asked."""
         touching = [(i, kind) for kind in kinds for indices in self._touching[kind].values() for i in indices]
-        wanted = [(*of, groups) for of in touching for groups in ranges if self._moved(*of, groups) is None]
+        wanted, alike = list[tuple[int, str, GroupRange]](), set[Hashable]()
+        for of in touching:
+            for groups in ranges:
+                place = self.facts.place(*of, groups)
+                if place is not None and (place[0] in alike or self._alike.get(place[0]) is not None):
+                    continue  # it is that of others, moved
+                if place is not None:
+                    alike.add(place[0])
+                wanted.append((*of, groups))
         self.facts.foresee(wanted)
 
     @cached_property
@@ -270,6 +278,8 @@ class Division:
         """Find out together what some ranges of groups do, for which :meth:`access` will be asked."""
         missing = [groups for groups in ranges if self._access.get(groups[1:]) is None]
         if self._common is None:
+            if len(missing) > ENOUGH:  # then to compare all groups takes less than to ask about the ranges
+                self._compare()
             self.foresee(("read", "write"), missing)
         else:
             self._common[0].expect(missing)
@@ -299,9 +309,8 @@ class Division:
         outer = [*range(groups.first, inner.first), *range(inner.end, groups.end)]
         if len(outer) > FEW:
             return self.access(groups)
-        for kind, touching in self._touching.items() if outer else ():
-            for index in chain.from_iterable(touching.values()):
-                self.facts.compare(index, kind, self.dimension)
+        if outer:
+            self._compare()
         parts = [self.access(inner), *[self.access(self.range(group, 1)) for group in outer]]
         found = {}
         for key in parts[0]:
@@ -310,6 +319,12 @@ class Division:
             reads = around if (around - reads).nbytes < PAGE else reads  # so that it is cut nowhere for little
             found[key] = Access(reads, writes, all(part[key].overwrites for part in parts))
         return self._access.keep(groups[1:], found)
+
+    def _compare(self) -> None:
+        """Find out which groups touch what others do, moved."""
+        for kind, touching in self._touching.items():
+            for index in chain.from_iterable(touching.values()):
+                self.facts.compare(index, kind, self.dimension)
 
     def _of(self, key: BufferKey, groups: GroupRange) -> Access:
         writes = [self._around(index, "write", groups) for index in self._touching["write"][key]]

@@ -13,6 +13,7 @@ host's memory alone.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -131,6 +132,7 @@ class Activities:
         self._on: dict[int, dict[int, None]] = {}  # activities that share a device
         self._load: dict[int, float] = {}
         self._using: dict[int, None] = {}  # activities that use something beside their device
+        self._between = Counter[Ends | None]()  # how many of these there are, by what they are between
 
     def begin(
         self, token: int, now: float, seconds: float, device: int = 0, share: float = 0.0, use: Use = NOTHING
@@ -142,15 +144,15 @@ class Activities:
             self._on.setdefault(device, {})[token] = None
         if use != NOTHING:
             self._using[token] = None
-        if not share and self._is_apart(use, token):
+            self._between[use.ends] += 1
+        if not share and self._is_apart(use, 1):
             return [(token, now + seconds)]
         return self._again(now, token, self._all[token])
 
-    def _is_apart(self, use: Use, token: int) -> bool:
-        """Return whether no other activity disturbs one that uses this, and nothing of a device."""
-        if use == NOTHING:
-            return True
-        return self._contention.by_link and all(t == token or self._all[t].use.ends != use.ends for t in self._using)
+    def _is_apart(self, use: Use, itself: int) -> bool:
+        """Return whether no other activity disturbs one that uses this, and nothing of a device. ``itself``: how often
+        it is among them."""
+        return use == NOTHING or (self._contention.by_link and self._between[use.ends] <= itself)
 
     def left(self, token: int, now: float) -> float:
         """Return the seconds that it would still take alone."""
@@ -168,8 +170,10 @@ class Activities:
         activity = self._all.pop(token)
         if activity.share:
             del self._on[activity.device][token]
-        self._using.pop(token, None)
-        if not activity.share and self._is_apart(activity.use, token):
+        if activity.use != NOTHING:
+            del self._using[token]
+            self._between[activity.use.ends] -= 1
+        if not activity.share and self._is_apart(activity.use, 0):
             return []
         return self._again(now, None, activity)
 
