@@ -1,7 +1,11 @@
 kernel void sweep(global const float *u, global float *v, long n, long rows) {
-    long x = get_global_id(0), y = get_global_id(1);
-    long left = max(x - 1, 0L), right = min(x + 1, n - 1), above = max(y - 1, 0L), below = min(y + 1, rows - 1);
-    v[y * n + x] = 0.25f * (u[y * n + left] + u[y * n + right] + u[above * n + x] + u[below * n + x]);
+    long x = get_global_id(0), y = get_global_id(1), i = y * n + x;
+    float sum = u[i];
+    sum += x > 0 ? u[i - 1] : 0.0f;
+    sum += x < n - 1 ? u[i + 1] : 0.0f;
+    sum += y > 0 ? u[i - n] : 0.0f;
+    sum += y < rows - 1 ? u[i + n] : 0.0f;
+    v[i] = 0.2f * sum;
 }
 
 kernel void product(global const float *a, global const float *b, global float *c, long n) {
