@@ -135,8 +135,9 @@ class Routes:
     def __init__(self, machine: Machine) -> None:
         self.hosts = 1 + len(machine.hosts)
         """The number of hosts' memories, whose numbers come first."""
-        self._joined, self._network = machine.joined, machine.network
-        self.has_peers = len(self._joined) > 2 or bool(machine.peers)
+        self._network, self.joined = machine.network, machine.joined
+        """The memories that the network joins."""
+        self.has_peers = len(self.joined) > 2 or bool(machine.peers)
         """True if there is a way between memories of which none is the host's."""
         self._from: dict[int, list[Link]] = {}
         self._owners: dict[int, DeviceIndex] = {d.memory: i for i, d in machine.numbered()}
@@ -166,7 +167,7 @@ class Routes:
 
     def by_links(self, source: int, target: int) -> Route:
         """Return the route by links and the network alone (empty: they do not lead there); Dijkstra's algorithm."""
-        if source in self._joined and target in self._joined:
+        if source in self.joined and target in self.joined:
             return ((source, target),)
         found: list[tuple[int, float, int, Route]] = [(0, 0.0, source, ())]
         seen: set[int] = set()
@@ -178,8 +179,8 @@ class Routes:
                 continue
             seen.add(at)
             ways = self._from.get(at, ())
-            if at in self._joined:  # on to the memories of the network from which links lead, and to the target
-                ways = [*ways, *(self._network.link(at, m) for m in self._joined if m in self._from or m == target)]
+            if at in self.joined:  # on to the memories of the network from which links lead, and to the target
+                ways = [*ways, *(self._network.link(at, m) for m in self.joined if m in self._from or m == target)]
             for x in ways:
                 heappush(found, (hops + 1, seconds + 1.0 / x.bandwidth, x.target, (*way, (at, x.target))))
         return ()

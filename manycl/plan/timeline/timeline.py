@@ -16,7 +16,8 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
-from manycl.plan.timeline.operations import BusyIntervals, Operations, times
+from manycl.plan.timeline.lacking import NetworkNeeds
+from manycl.plan.timeline.operations import FEW_PARTS, BusyIntervals, Ended, Operations, times
 from manycl.plan.timeline.writer_intervals import INITIAL, Move, WriterInterval, WriterIntervals, new
 
 
@@ -103,6 +104,8 @@ class Timeline(Operations):
         self.intervals = WriterIntervals(problem)
         self._several = machine.memories > 1
         self._routes = problem.routes
+        self._needs_of: tuple[int, int, NetworkNeeds | None] = -1, -1, None  # of which node, after how many changes
+        self._known_of: dict[int, tuple[tuple[int, ...], Ended]] = {}
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
@@ -138,11 +141,21 @@ class Timeline(Operations):
         """Return when all predecessors are known on a device to have ended."""
         ready, ends, heard, devices = self.floor, self.end, self.heard, self.device
         for p in self._predecessors[node]:
+            if len(self.of[p]) > FEW_PARTS:
+                ready = max(ready, self._ended(p).known(device))
+                continue
             for op in self.of[p]:
                 known = ends[op] if devices[op] == device != ON_HOST else heard[op]
                 if known > ready:
                     ready = known
         return ready
+
+    def _ended(self, node: int) -> Ended:
+        """Return when the parts of a node have ended."""
+        ops, found = self.of[node], self._known_of.get(node)
+        if found is None or found[0] is not ops:
+            found = self._known_of[node] = ops, Ended.of(ops, self.device, self.end, self.heard)
+        return found[1]
 
     def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
         """Return when bytes of buffers can be in a device's memory. The transfers that are needed are added to
@@ -286,18 +299,21 @@ class Timeline(Operations):
         after: list[int] = []
         whole = [r for r in needs if r[0] not in regions]
         ready = max(self.ready(node, device), self.arrival(whole, device, of_all, []), self.enqueued(device))
-        linear = [r for r in needs if r[0] in regions]
-        self.arrival(linear, device, hops, after)
-        ready = max([ready, *[self.end[op] for op in after]])
+        memory, lacks = self.memory[device], None
+        if (shared := self._on_network(node, memory, linear := [r for r in needs if r[0] in regions])) is not None:
+            lacks = shared.of(memory)
+            ready = max(ready, lacks.ready)
+        else:
+            self.arrival(linear, device, hops, after)
+            ready = max([ready, *[self.end[op] for op in after]])
         once, each = self.affine(node, device)
         if node in self.problem.results:
             home = self.problem.home_seconds(node, device)
             least = self.problem.home_seconds(node, device, 1) if split.merge == "none" else home
             slope = (home - least) / max(1, split.groups - 1)
             once, each = once + least - slope, each + slope
-        if not hops:
+        if not hops and not (lacks and lacks.nbytes):
             return Reach(device, ready, self.floor, 0.0, float(split.groups), once, each, most or split.groups)
-        memory = self.memory[device]
         base = max([h[0].end for h in of_all if h[0].target == memory], default=self.floor)
         lacking, seconds, known, links = 0, 0.0, self.floor, list[BusyIntervals]()
         for move, op, by, slots in hops:
@@ -308,9 +324,24 @@ class Timeline(Operations):
                 links.append(slots)
             if by is None and op != INITIAL and self.heard[op] > known:
                 known = self.heard[op]
-        here = split.groups * (1.0 - lacking / sum([self.intervals.nbytes(*r) for r in linear]))
+        if lacks is not None and shared is not None:
+            lacking, seconds, known, defined = lacks.nbytes, lacks.seconds, lacks.known, shared.nbytes
+            links.append(self._queues[self._routes.queue(memory, device)])
+        else:
+            defined = sum([self.intervals.nbytes(*r) for r in linear])
+        here = split.groups * (1.0 - lacking / defined)
         base = links[0].first(max(base, known), seconds / 2)
         return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
+
+    def _on_network(self, node: int, memory: int, linear: Sequence[BufferRange]) -> NetworkNeeds | None:
+        """Return what the memories of the network lack of what a node needs now; None where that does not tell."""
+        if memory not in self._routes.joined or len(self._routes.joined) < 3:
+            return None
+        if self._needs_of[:2] != (node, self.changes):
+            parts = [(*r, self.intervals.touched(*r)) for r in linear]
+            found = NetworkNeeds(parts, self._routes.joined, self._transfer, (self.end, self.heard, self.floor))
+            self._needs_of = node, self.changes, found if found.usable else None
+        return self._needs_of[2]
 
     # placing
 
