@@ -429,8 +429,17 @@ class Problem:
 
     def _most_groups(self, node: int, device: DeviceIndex, split: Split) -> int:
         """Return the most groups of which any range fits (0: not even one); more groups never need less."""
-        counts = range(1, split.groups + 1)
-        return bisect_right(counts, False, key=lambda count: not self._fit(node, device, split, count))
+        where, counts = self.machine.devices[device], range(1, split.groups + 1)
+        room = node, where.global_memory, where.max_allocation
+        if room not in self._most:
+            fits = bisect_right(counts, False, key=lambda count: not self._fit(node, device, split, count))
+            self._most[room] = fits
+        return self._most[room]
+
+    @cached_property
+    def _most(self) -> dict[tuple[int, int, int], int]:
+        """The most groups of nodes that fit into a memory of so many bytes, in allocations of so many."""
+        return {}
 
     def _fit(self, node: int, device: DeviceIndex, split: Split, count: int) -> bool:
         """Return whether any range of ``count`` groups fits."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from manycl.plan.foreseen import best_of, how_many
+from manycl.plan.loops import loop_of
 from manycl.plan.options import Options, whole
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical import portfolio
@@ -87,10 +88,10 @@ def _place(timeline: Timeline, table: Table, node: int, gain: float) -> None:
     still = where_data_are(timeline, node, slots)
     end_still = placed(still) if still else float("inf")
     filled = of_equal_cost(timeline, node, slots, water_fill(slots, split.groups))
-    end = placed(filled)
+    end = end_still if filled == still else placed(filled)
     # data move only if that gains more than predictions are exact to
     if still and end_still <= end + timeline.problem.handover:
-        end = placed(still)
+        end = end_still if filled == still else placed(still)
     if end + gain >= alone:
         timeline.back(mark)
         place(timeline, table, node)
@@ -122,6 +123,8 @@ class Balance:
     options = Options("balance", _ROUNDS)
 
     def plan(self, problem: Problem) -> Plan:
+        if (loop := loop_of(problem)) is not None and (found := loop.extended(self.plan(loop.shortened))) is not None:
+            return found
         rounds = self.options.read(problem.options)[_ROUNDS]
         table = look_up(problem)
         weight = weights(table)

@@ -7,7 +7,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Ends
@@ -15,6 +15,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.timeline.timing import contended, timed
 from manycl.plan.timeline.writer_intervals import INITIAL, Move
+from manycl.utilities.kept import FEW
 
 
 class BusyIntervals:
@@ -161,10 +162,6 @@ class Bandwidth:
             low, high, times, left = self._before.pop()
             self._times[low:high] = times
             self._left[low:high] = left
-
-
-FEW_PARTS: Final = 4
-"""The number of a node's parts up to which all are looked at: that takes less than to sum them up; our own choice."""
 
 
 class Ended(NamedTuple):
@@ -326,11 +323,9 @@ class Operations:
         if self._host is not None:
             self._host.back(count - self._fixed)
         if count == self._fixed:  # all new operations
-            for queue in dict.fromkeys(self._slots) if len(self._slots) < len(self._queues) else self._queues:
+            for queue in dict.fromkeys((*self._slots, *(self.kernels[a.device] for a in self.problem.fixed))):
                 if queue is not None:
                     queue.clear()
-            for queue in self.kernels:
-                queue.clear()
             self._occupy()
         for op in range(len(self.what) - 1, count - 1, -1):
             what, slots = self.what[op], self._slots[op]
@@ -400,7 +395,7 @@ class Operations:
             if given > start:
                 start = given
             for p in before[what.node] if type(what) is Assignment else ():
-                if len(of[p]) <= FEW_PARTS:
+                if len(of[p]) <= FEW:
                     after = [*after, *of[p]]
                     continue
                 if p not in parts:

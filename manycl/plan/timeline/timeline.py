@@ -17,8 +17,9 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.lacking import NetworkNeeds
-from manycl.plan.timeline.operations import FEW_PARTS, BusyIntervals, Ended, Operations, times
+from manycl.plan.timeline.operations import BusyIntervals, Ended, Operations, times
 from manycl.plan.timeline.writer_intervals import INITIAL, Move, WriterInterval, WriterIntervals, new
+from manycl.utilities.kept import FEW
 
 
 class Reach(NamedTuple):
@@ -141,7 +142,7 @@ class Timeline(Operations):
         """Return when all predecessors are known on a device to have ended."""
         ready, ends, heard, devices = self.floor, self.end, self.heard, self.device
         for p in self._predecessors[node]:
-            if len(self.of[p]) > FEW_PARTS:
+            if len(self.of[p]) > FEW:
                 ready = max(ready, self._ended(p).known(device))
                 continue
             for op in self.of[p]:
