@@ -4,7 +4,7 @@ all repetitions are planned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -59,9 +59,18 @@ def _place(a: Assignment) -> tuple[int, int, int]:
     return a.node, a.device, a.first
 
 
-def loop_of(problem: Problem) -> Loop | None:
-    """Return the loop that a large graph is, from some node to its end but for what the host reads; None: it is none,
-    or not large enough for that to matter."""
+def in_repetitions(problem: Problem, plan: Callable[[Problem], Plan]) -> Plan | None:
+    """Return a plan of a large graph that is a loop, from some node to its end but for what the host reads: as ``plan``
+    plans its first repetitions. None: it is no such graph, not so large that it matters, or its repetitions differ."""
+    for repetitions in (1, ENOUGH):
+        loop = _loop_of(problem, repetitions)
+        if loop is None or (found := loop.extended(plan(loop.shortened))) is not None:
+            return None if loop is None else found
+    return None
+
+
+def _loop_of(problem: Problem, repetitions: int) -> Loop | None:
+    """Return the loop that a graph is; so many of its repetitions are kept that are like the one before."""
     graph, end = problem.graph, len(problem.graph)
     if end * len(problem.machine.devices) <= MANY or problem.fixed or graph.components:
         return None
@@ -71,7 +80,7 @@ def loop_of(problem: Problem) -> Loop | None:
         first = end
         while first > period and _is_alike(graph, first - 1, period):
             first -= 1
-        kept = end - ((end - first) // period - ENOUGH) * period
+        kept = end - ((end - first) // period - repetitions) * period
         if kept < end:
             return Loop(problem, period, kept, end)
     return None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from manycl.plan.foreseen import best_of, how_many
-from manycl.plan.loops import loop_of
+from manycl.plan.loops import in_repetitions
 from manycl.plan.options import Options, whole
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical import portfolio
@@ -123,8 +123,8 @@ class Balance:
     options = Options("balance", _ROUNDS)
 
     def plan(self, problem: Problem) -> Plan:
-        if (loop := loop_of(problem)) is not None and (found := loop.extended(self.plan(loop.shortened))) is not None:
-            return found
+        if (repeated := in_repetitions(problem, self.plan)) is not None:
+            return repeated
         rounds = self.options.read(problem.options)[_ROUNDS]
         table = look_up(problem)
         weight = weights(table)
