@@ -94,7 +94,18 @@ class TransferModel:
             out.append((("sends", source), self._sharing.sends[source]))
         if target in self._sharing.receives:
             out.append((("receives", target), self._sharing.receives[target]))
+        network = self._network
+        if network is not None and source in self._joined and target in self._joined:
+            out += [(("sends", source), network.bandwidth), (("receives", target), network.bandwidth)]
+            racks = network.rack_of(source), network.rack_of(target)
+            carries = network.rack * network.bandwidth / network.oversubscription
+            ways = zip(("leaves", "enters"), racks, strict=True) if racks[0] != racks[1] else ()
+            out += [((way, rack), carries) for way, rack in ways if rack >= 0]
         return out
+
+    def shared_by(self, source: int, target: int) -> list[object]:
+        """Return what a transfer may share with others."""
+        return [name for name, capacity in self._resources(source, target) if capacity < math.inf]
 
 
 # Chunk sizes of long transfers: the smallest that a link carries nearly as fast as larger ones.
