@@ -219,9 +219,7 @@ def _resized(work: Work, shape: Shape) -> Work:
     )
 
 
-def _choose(
-    index: int, cases: Sequence[_Case], measured: Callable[[], Sequence[tuple[int, Estimate]]]
-) -> Estimate:
+def _choose(index: int, cases: Sequence[_Case], measured: Callable[[], Sequence[tuple[int, Estimate]]]) -> Estimate:
     case = cases[index]
     if (solid := case.solid) is not None:
         return solid
@@ -231,9 +229,7 @@ def _choose(
     return case.measured if otherwise is None else lone(case.measured, otherwise, case.idle)
 
 
-def _from_others(
-    index: int, cases: Sequence[_Case], measured: Sequence[tuple[int, Estimate]]
-) -> Estimate | None:
+def _from_others(index: int, cases: Sequence[_Case], measured: Sequence[tuple[int, Estimate]]) -> Estimate | None:
     """Return the guess, scaled by the launch's times on other devices (``measured``)."""
     ratios = []
     for i, known in measured:

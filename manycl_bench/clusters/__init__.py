@@ -1,0 +1,1 @@
+"""Clusters, simulated: how applications scale on up to 4,096 nodes, and what limits them."""
