@@ -25,7 +25,6 @@ from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
-from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import (
     UPLOADS,
     Command,
