@@ -110,7 +110,8 @@ def kept(queue: Any, program: Any, steps: int) -> float:
         for source, target in ((u, v), (v, u)) * (steps // 2):
             program.sweep(queue, (SMALL, SMALL), LOCAL, source, target, SMALL, SMALL)
     graph.run()
-    return min(graph.run().seconds for _ in range(3)) / (2 * (steps // 2))
+    seconds: float = min(graph.run().seconds for _ in range(3))
+    return seconds / (2 * (steps // 2))
 
 
 def by_overlap(sweep: Callable[[Any], Any], steps: int) -> float:
@@ -148,7 +149,7 @@ def by_numba(u: Any) -> Any:
     """Sweep a chunk by loops that Numba compiles."""
     import builtins
 
-    import numba
+    import numba  # type: ignore[import-not-found]
 
     def sweep(u: Any, v: Any) -> None:
         for y in range(1, u.shape[0] - 1):
@@ -195,7 +196,7 @@ def count_from_now_on() -> None:
             ReceiveArbiter.counted += len(frame)  # type: ignore[attr-defined]
             return frame
 
-        ReceiveArbiter.take = counted  # type: ignore[method-assign]
+        ReceiveArbiter.take = counted  # type: ignore[method-assign,assignment]
     ReceiveArbiter.counted = 0  # type: ignore[attr-defined]
 
 

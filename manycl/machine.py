@@ -179,7 +179,7 @@ class Routes:
                 continue
             seen.add(at)
             ways = self._from.get(at, ())
-            if at in self.joined:  # on to the memories of the network from which links lead, and to the target
+            if self._network is not None and at in self.joined:  # on to the memories of the network from which links lead, and to the target
                 ways = [*ways, *(self._network.link(at, m) for m in self.joined if m in self._from or m == target)]
             for x in ways:
                 heappush(found, (hops + 1, seconds + 1.0 / x.bandwidth, x.target, (*way, (at, x.target))))
@@ -215,8 +215,9 @@ _MEMORY, _TARGET = attrgetter("memory"), attrgetter("target")
 class Machine:
     """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :attr:`routes`: which way data go between
     them. ``hosts``: the names of further hosts' memories, as nodes of a cluster have, which are numbered from 1 on,
-    before devices' own; ``network``: what joins these and nodes' memories, besides links. ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and
-    writes it at the same time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
+    before devices' own; ``network``: what joins these and nodes' memories, besides links. ``host_bandwidth``: bytes
+    per second that the host's memory carries, of all that reads and writes it at the same time, transfers and devices
+    that compute in it (infinite: nobody knows a limit)."""
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()

@@ -57,23 +57,32 @@ class TransferModel:
                 users.setdefault(resource, []).append(index)
         rates = [0.0] * len(ends)
         rising = set(range(len(ends)))
+        counts = {resource: len(members) for resource, members in users.items()}  # of those that rise
         while rising:
             step, full = math.inf, None
-            for resource, members in users.items():
-                count = sum(1 for m in members if m in rising)
+            for resource, count in counts.items():
                 if count and room[resource] / count < step:
                     step, full = room[resource] / count, resource
-            for resource, members in users.items():
-                room[resource] = max(0.0, room[resource] - step * sum(1 for m in members if m in rising))
+            for resource, count in counts.items():
+                room[resource] = max(0.0, room[resource] - step * count)
             for index in rising:
                 rates[index] += step
-            rising.difference_update(users[full])
+            for index in rising.intersection(users[full]):
+                for resource, _ in self._resources(*ends[index]):
+                    counts[resource] -= 1
+                counts[index] -= 1
+                rising.remove(index)
         return rates
 
     def slowdowns(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
         """Return how many times longer than alone each of several transfers takes; arguments as of :meth:`rates`."""
         together = self.rates(ends, most)
-        return [self.rates([e], most[i : i + 1])[0] / together[i] for i, e in enumerate(ends)]
+        alone: dict[tuple[Ends, Sequence[float]], float] = {}
+        for i, e in enumerate(ends):
+            one = e, tuple(most[i : i + 1])
+            if one not in alone:
+                alone[one] = self.rates([e], one[1])[0]
+        return [alone[e, tuple(most[i : i + 1])] / together[i] for i, e in enumerate(ends)]
 
     def contended(self, machine: Machine) -> bool:
         """Return whether transfers of several devices, or of one in both directions, can disturb one another."""

@@ -12,7 +12,7 @@ from manycl_bench.pages import table
 LIMITS = {
     "stencil": "the latency of an exchange in each step, of which what runs beside it hides a part",
     "product": "the client's connection, over which the common matrix goes to each node",
-    "gradients": "sums of all nodes: their parts go to one node one after another, each with a latency, and the sum back",
+    "gradients": "sums of all nodes: their parts go to one node one after another, each with a latency, and back",
     "bodies": "each node gets the bodies of each other one: as many messages as the square of the nodes",
     "transformer": "the client's connection, over which weights go to nodes and results come from them",
 }
@@ -52,9 +52,9 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield "# Clusters, simulated"
     yield ""
-    yield "Five applications on up to 1,024 nodes, by policy `balance`, the real engine on a virtual clock. Each node has a"
-    yield "connection of 25 GB/s, over which a message takes 2 us and 0.5 ms of a handler; racks have 32 nodes and half of"
-    yield "their connections' bandwidth to the others. Nobody measured such a cluster: what is told is what follows."
+    yield "Five applications on up to 1,024 nodes, by policy `balance`, the real engine on a virtual clock. Each node"
+    yield "has a connection of 25 GB/s, over which a message takes 2 us and 0.5 ms of a handler; racks have 32 nodes and"
+    yield "half of their connections' bandwidth to the others. Nobody measured such a cluster: this is what follows."
     yield ""
     yield from provenance.header(figures, "clusters", "all", "none but of planning: simulated runs are always alike")
     yield "![efficiencies](clusters.png)"
@@ -64,8 +64,8 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "As much work for each node, however many there are (of bodies, the square root as many for each)."
     yield ""
     yield from _scaling(figures["weak"])
-    yield "The client is taken to enqueue commands in no time there. With 80 us for each, as measured of two workers, the"
-    yield "stencil is limited by the client:"
+    yield "The client is taken to enqueue commands in no time there. With 80 us for each, as measured of two workers,"
+    yield "the stencil is limited by the client:"
     yield ""
     yield from _scaling(figures["client"])
     yield "## Strong scaling"
@@ -79,18 +79,19 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield from table(["application", "limit"], [(name, LIMITS[name]) for name in names])
     yield "## Where the planner is the limit"
     yield ""
-    yield f"Seconds of a processor for {figures['planning'][0]['launches']} launches of the stencil, of which the first few"
-    yield "are planned and the others follow: they grow as the nodes do. Asked is 1 s at 1,024 nodes. Of bodies, the number"
-    yield "of transfers grows with the square of the nodes, and so does planning; it is not tried on more than 64."
+    launches = figures["planning"][0]["launches"]
+    yield f"Seconds of a processor for {launches} launches of the stencil, of which the first few are planned and the"
+    yield "others follow: they grow as the nodes do. Asked is 1 s at 1,024 nodes. Of bodies, the number of transfers grows"
+    yield "with the square of the nodes, and so does planning; it is not tried on more than 64."
     yield ""
     head = ["nodes", "ranges", "planning s", "us a range"]
     rows = [(r["nodes"], r["ranges"], r["seconds"], 1e6 * r["seconds"] / r["ranges"]) for r in figures["planning"]]
     yield from table(head, [(f"{n:,}", f"{k:,}", f"{s:.2f}", f"{each:.1f}") for n, k, s, each in rows])
     yield "## Beside others"
     yield ""
-    yield "Celerity's authors show strong scaling of SYCL programs to 128 GPUs ([arXiv 2503.10516]"
-    yield "(https://arxiv.org/abs/2503.10516), and of one application in IJPP 53:17, 2025) as curves, on clusters with MPI,"
-    yield "whose messages take some microseconds. No figures of these curves are at hand, so none are put beside ours."
+    yield "Celerity's authors show strong scaling of SYCL programs to 128 GPUs ([arXiv"
+    yield "2503.10516](https://arxiv.org/abs/2503.10516), and of one application in IJPP 53:17, 2025) as curves, on"
+    yield "clusters with MPI. No figures of these curves are at hand, so none are put beside ours."
 
 
 def _scaling(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

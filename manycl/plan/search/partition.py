@@ -140,7 +140,7 @@ def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
     for device, count in counts.items():
         fits = [
             (end, i)
-            for i, (low, high, reach) in ((i, slots[i]) for i in of[device])
+            for i, (low, high, reach) in ((i, slots[i]) for i in of[DeviceIndex(device)])
             if count <= reach.most and (end := reach.end(count, low)) <= high
         ]
         if not fits:
