@@ -18,6 +18,12 @@ def devices() -> str:
     return os.environ.get("MANYCL_DEVICES", "") or "all"
 
 
+def cluster() -> str:
+    """MANYCL_CLUSTER: the address of a Dask scheduler, whose workers are the devices of a program that ``manycl exec``
+    runs (default: none, they are this machine's)."""
+    return os.environ.get("MANYCL_CLUSTER", "")
+
+
 def policy() -> str:
     """MANYCL_POLICY: the scheduling policy when none is named (default: ``auto``)."""
     return os.environ.get("MANYCL_POLICY", "") or "auto"

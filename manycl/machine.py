@@ -179,7 +179,9 @@ class Routes:
                 continue
             seen.add(at)
             ways = self._from.get(at, ())
-            if self._network is not None and at in self.joined:  # on to the memories of the network from which links lead, and to the target
+            if (
+                self._network is not None and at in self.joined
+            ):  # on to the memories of the network from which links lead, and to the target
                 ways = [*ways, *(self._network.link(at, m) for m in self.joined if m in self._from or m == target)]
             for x in ways:
                 heappush(found, (hops + 1, seconds + 1.0 / x.bandwidth, x.target, (*way, (at, x.target))))

@@ -53,7 +53,7 @@ options beside --quick, --output and --json, which are for all:
   repara: --quick: one size of each benchmark, short searches; with --devices also --repeats
   libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes, and on devices fewer turns
   hopping: --devices, --applications (benchmarks), --repeats; --quick: sizes of half the paper's times, fewer waits
-    (of two halves of a processor some 7 minutes, else 40)
+    (of two halves of a processor some 7 minutes, else 40); where it was stopped, the same command goes on
   slices: --devices (one), --applications (kernels), --repeats; --quick: small sizes, for tests
   clusters: --applications; --quick: no more than 16 nodes
 every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are

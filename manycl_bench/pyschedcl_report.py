@@ -69,16 +69,14 @@ ABOUT = """\
 A. Ghose, S. Singh, V. Kulaharia, L. Dokara, S. Maity and S. Dey, *PySchedCL: Leveraging Concurrency in Heterogeneous
 Data-Parallel Systems*, Section 5: one transformer layer of H heads, matrices beta x beta, each head a task component of
 eight kernels. The paper says that several queues gain 15 to 17 % (H up to 10), and that clustering is 1.4 to 3.4 times
-as fast as coarse-grained scheduling. The runs that its authors published, on a GTX 970 and an i5-4690K, say something
-else: 25 to 54 % by queues, and clustering 2.3 to 30 times as fast as their eager and HEFT. *Published* are these runs
-with all heads on the GPU, from the first command's beginning to the last one's end. On other devices ratios need not
-be alike.
+as fast as coarse-grained scheduling. Its authors' published runs, on a GTX 970 and an i5-4690K, say 25 to 54 %, and 2.3
+to 30 times. *Published* are these runs with all heads on the GPU. On other devices ratios need not be alike.
 """
 REAL = """\
-The best mapping configuration of `clustering` (command queues of the fast device, heads on the slow one) is found
-first, by runs that count for nothing else. Then it and its rivals run in turns, each {repeats} times after {warm} that
-do not count, and medians are compared. *Anew* decides while it runs, as the paper's three do; *prepared* does what
-earlier runs have decided. Both are the time that the caller waits; programs are built before.
+The best mapping of `clustering` (queues of the fast device, heads on the slow one) is found first. Then it and its
+rivals run in turns, each {repeats} times after {warm} that do not count; medians are compared. *Anew* decides while it
+runs, as the paper's three do; *prepared* does what earlier runs have decided. Times are the caller's; programs are
+built before.
 {inputs}
 """
 COLD_RUNS = "Every run begins with its inputs on the host alone, as in the paper."
@@ -86,42 +84,34 @@ RESIDENT_RUNS = (
     "Inputs stay where earlier runs, of whatever policy, have brought them; the paper's runs bring them each time."
 )
 SIMULATED = """\
-The real engine on the virtual clock: kernels take what the machine file's rates say (of PySchedCL's machine, what two
-of the paper's figures imply: the file says which), transfers what its links say, and every run begins with its inputs
-on the host alone. Deciding takes no time there, and the host is told of a command's end after {handover:.0f} us: only
-what is scheduled is compared. What held the paper's `eager` and `heft` up are late callbacks; in rows *late callbacks*
-they come after {late:.1f} ms, which its run of `eager` at beta 64 implies. `clustering` waits for the last one. All
-heads may be on a device at the same time, unless something else is said. Of the configurations of `clustering` that are
-tried (the queues of the fast device; no head or one on the slow one, with one queue) the best one counts.
+The real engine on the virtual clock, with the machine file's rates. Every run begins with its inputs on the host.
+Deciding takes no time, and the host hears of a command's end after {handover:.0f} us. The paper's `eager` and `heft`
+were held up by late callbacks: in rows *late callbacks* they come after {late:.1f} ms, which its run of `eager` at beta
+64 implies. Of the mappings of `clustering` that are tried, the best one counts.
 """
 QUEUES = """\
-*One* is clustering with one queue on the fast device and nothing on the slow one, the paper's default configuration;
-*several* the best that leaves the slow device alone, *best* the best of all: with no or one head on the slow device, or
-half of them where that is as fast as the other.
+*One* is clustering with one queue on the fast device, the paper's default. *Several* is the best mapping that leaves
+the slow device alone, *best* the best of all: with none, one, or half of the heads on the slow device.
 """
 STRICT = """\
-As the paper's Algorithm 1 has it: one head after another on the fast device, and transfers in the queues of the
-kernels, where one queue does everything in turn. Several queues then hide transfers behind the head's own kernels, and
-kernels fill the last waves of each other's work-groups, which leave multiprocessors idle. That is what the paper's
-Figures 4 and 5 have of one head (105 and 95 ms: 1.11), and less than its 15 to 17 %, as the model takes a kernel to
-fill the GPU but for its last wave. How much more of it the paper's kernels leave idle nothing tells but the gain
-itself, and no number here is fitted to that.
+As in the paper's Algorithm 1: one head after another on the fast device, transfers in the kernels' queues. Several
+queues then hide transfers behind kernels and fill the last waves of work-groups. The paper's Figures 4 and 5 have 1.11
+for one head (105 and 95 ms), less than its 15 to 17 %. No number here is fitted to that gain.
 """
 
 
 IN_QUEUES = """\
 ## A fork and join by one queue and by three (Figure 1)
-k0 and k3 on the processor, k1 and k2 on the GPU, two inputs each. By one queue, with transfers in it, everything is
-done in turn; by three, inputs are sent together, and k1 and k2 run together: each takes longer, as they share the GPU,
-and all ends sooner: after {fork_join_3:.1f} ms instead of {fork_join_1:.1f}.
+k0 and k3 run on the processor, k1 and k2 on the GPU, two inputs each. One queue does everything in turn. With three,
+inputs are sent together and k1 and k2 share the GPU: {fork_join_3:.1f} ms instead of {fork_join_1:.1f}.
 
 ![one queue]({name}_fork_join_1.png)
 
 ![three queues]({name}_fork_join_3.png)
 
 ## One head by one queue and by three (Figures 3 to 5)
-The paper's head takes 105 ms with all commands in one queue and 95 with three; here, at beta = {beta}, {head_1:.1f} and
-{head_3:.1f} ({percent:.0f} % less).
+The paper's head takes 105 ms with one queue and 95 with three; here, at beta = {beta}, {head_1:.1f} and {head_3:.1f}
+({percent:.0f} % less).
 
 ![one queue]({name}_head_1.png)
 
@@ -184,6 +174,8 @@ def _queues(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
 
 def _strict(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     for r in rows:
+        if r["heads"] & (r["heads"] - 1):
+            continue  # powers of two tell: the others lie between them
         of = r["strict"]
         times = [f"{of['one_ms']:.2f}", f"{of['several_ms']:.2f}"]
         yield [str(r["heads"]), str(r["beta"]), *times, str(of["queues"]), f"{of['speedup']:.2f}"]

@@ -51,45 +51,33 @@ def draw(figures: dict[str, Any], path: Path) -> None:
 ABOUT = """\
 REPARA's paper, *Static partitioning and scheduling of kernels from profiles*, Section 3, on its machine, simulated.
 
-The paper tells no times, only which plans were best and how near to the best plan they came.
-`manycl_bench/repara.toml` and `manycl_bench/repara_rates.py` have every rate, with what the tables imply and what
-is a guess: these figures compare plans on one model of a machine, they do not predict that machine. Kernels are
-real (`manycl_bench/repara.cl`, written for this), and how they may be divided is what the analysis finds out. Only
-one iteration of each benchmark is planned, as in the paper.
+The paper tells no times, only which plans were best and how near to the best they came. `manycl_bench/repara.toml` and
+`manycl_bench/repara_rates.py` have every rate, and which are guesses. So these figures compare plans on one model of a
+machine; they do not predict that machine. Kernels are real (`manycl_bench/repara.cl`). One iteration of each benchmark
+is planned, as in the paper.
 """
 SAMPLES = "`results`: each plan, time and rank; what is simulated has one value"
 SPREAD = "simulated times: none; planning: once, in wall time"
 METHOD = """\
-The policy sees interpolated profiles: single sizes, and 1/4 to 4/4 of each where a kernel may be divided, with
-{noise:.0f} % of noise. The plan it chooses and the other valid plans (0/16 to 16/16 on every device, shares below
-10 % among them) then run with the true times; *percentile* is how many of them are no faster. Where there are more
-than {sample}, that many are drawn at random, each kernel's way with equal chance, and all kernels on one device
-beside them: such a percentile says little about the few very best plans. *of best*: the speed of the chosen plan, of
-that of the fastest plan that was run, those of `mkmd` and `balance` (which need no sixteenths) among them. *gap*: how
-far above its bound the search was when it was cut off after {limit:,} nodes of its tree (0: its plan is proven to be
-the best in REPARA's model, in which transfers and kernels never overlap on a device).
+The policy sees interpolated profiles with {noise:.0f} % of noise. Its plan and the other valid plans then run with the
+true times, or {sample} random ones where there are more. *Percentile*: how many of them are no faster. *Of best*: the
+chosen plan's speed, of the fastest plan's that was run, those of `mkmd` and `balance` among them. *Gap*: how far above
+its bound the search was after {limit:,} nodes (0: proven to be the best in REPARA's model).
 """
 STENCIL = """\
-The same in every column. The rates were chosen so that this can be (4/16 and 12/16 end together, the CPU is faster
-within its cache); that the search finds it from noisy profiles is the experiment.
+The same in every column. The rates were chosen so that this can be; that the search finds it from noisy profiles is the
+experiment.
 """
 CLOSURE = """\
-The paper's columns for 128 to 512 do not follow from any one set of rates: at 128 it is worth a transfer to unite
-on the GPU, at 384 it is not worth one to compare there, and at 512 the product leaves a quarter of itself to a GPU
-that is far slower at it. Here transfers to the GPU pay from 768 on.
+The paper's columns for 128 to 512 do not follow from any one set of rates. Here transfers to the GPU pay from 768 on.
 """
 S3D = """\
-The order of the paper's 27 kernels is not known, so only their number on the CPU can be compared. This graph has
-two groups of eight kernels that do not depend on one another, as S3D has, and nothing is divided. Of 2^27 plans
-{sample} were run. No search ended with a proof here: the gap says how little is known, and `balance`, which counts
-transfers beside kernels, finds faster plans.
+The order of the paper's 27 kernels is not known, so only their number on the CPU can be compared. Of 2^27 plans
+{sample} were run. No search ended with a proof, and `balance` finds faster plans.
 """
 OTHERS = """\
-The rest of Figure 7. Sixteenths on CPU, GPU and accelerator, kernel by kernel. The paper gives no plans for these.
-`balance`, ours, is beside them with the same profiles.
-
-Of the small bitonic sort, REPARA's model gives a sixteenth of the last pass to the CPU, so that most results travel
-while the host fetches the rest; on the timeline these wait for one another, and all on the GPU is faster.
+Sixteenths on CPU, GPU and accelerator, kernel by kernel. The paper gives no plans for these. For the small bitonic
+sort, all on the GPU is faster than the plan that REPARA's model prefers.
 """
 
 
@@ -131,7 +119,6 @@ def _sized(rows: Sequence[dict[str, Any]], plans: list[list[str]]) -> Iterator[s
         ["of plans", *(str(r["plans_run"]) for r in rows)],
         ["of best", *(f"{r['percent_of_best']:.1f} %" for r in rows)],
         ["gap", *(f"{_gap(r):.1f} %" for r in rows)],
-        ["planned in s", *(f"{r['planning_s']:.2f}" for r in rows)],
     ]
     yield from table(["size", *(str(r["size"]) for r in rows)], [*plans, *shared])
 

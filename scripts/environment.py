@@ -17,14 +17,14 @@ LOWEST = ("python3.11", "python3.12")
 
 def arguments() -> list[str]:
     """The command line's arguments. ``--install`` among them makes ``.venv`` where there is none, installs the
-    project with its tests' and checks' needs, and goes on there; without it, the running Python is used."""
+    project with its tests', checks' and documents' needs, and goes on there; without it, the running Python is used."""
     if sys.version_info < (3, 11):  # noqa: UP036  told here, before pip tells it in twenty lines
         sys.exit(f"manycl needs Python 3.11 or newer; this is {sys.version.split()[0]} ({sys.executable})")
     script, words = Path(sys.argv[0]).resolve(), sys.argv[1:]
     os.chdir(ROOT)
     if "--install" in words:
         words.remove("--install")
-        python = _install(ROOT / ".venv", sys.executable, ".[test,check]", ROOT / "constraints.txt")
+        python = _install(ROOT / ".venv", sys.executable, ".[test,check,docs]", ROOT / "constraints.txt")
         os.execv(python, [python, str(script), *words])
     return words
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import math
 import os
 import shutil
 import tempfile
@@ -170,3 +171,14 @@ def launch_cache(request: pytest.FixtureRequest) -> None:
         from manycl.api.dispatch import compiled
 
         compiled.install()
+
+
+@pytest.fixture
+def collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands for several devices are collected for a plan, however little they take: as if nothing were known of
+    them, or could be guessed."""
+    from manycl.run.session.models import Models
+    from manycl.run.session.session import Session
+
+    monkeypatch.setattr(Models, "took", lambda *command: math.inf)
+    monkeypatch.setattr(Session, "guessed_first", lambda session, launch: math.inf)

@@ -16,7 +16,7 @@ from tests import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-DIRECT = [Requirement(line) for line in (*PROJECT["dependencies"], *EXTRAS["test"], *EXTRAS["check"])]
+DIRECT = [Requirement(line) for line in (*PROJECT["dependencies"], *EXTRAS["test"], *EXTRAS["check"], *EXTRAS["docs"])]
 LINES = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
 VERSIONS = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in LINES)}
 

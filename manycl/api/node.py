@@ -28,6 +28,24 @@ def workers(client: DaskClient, queue: Callable[[], Any]) -> Opened:
     return opened(client, partial(QueueDevices, queue))
 
 
+def of_chunks(queue: Any, contents: Any, name: str) -> Array:
+    """Return an array of a queue with the contents of an array of Dask's."""
+    from manycl.cluster.dask_arrays import ChunkArray, check, fill
+
+    check(contents)
+    array = Array(queue, contents.shape, contents.dtype, name)
+    fill(ChunkArray(queue.session, array.place, array.shape, array.dtype), contents)
+    return array
+
+
+def as_chunks(array: Array) -> Any:
+    """Return an array's contents as an array of Dask's."""
+    from manycl.cluster.dask_arrays import ChunkArray, chunked
+
+    array.queue.finish_for(array.place)
+    return chunked(ChunkArray(array.queue.session, array.place, array.shape, array.dtype))
+
+
 class QueueDevices:
     """The devices of a new queue: those that MANYCL_DEVICES means here, else all."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.api.arrays.arrays import Array, Extents, size_of
-from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits
-from manycl.api.arrays.interchange import from_others
+from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits, view_of
+from manycl.api.arrays.interchange import are_chunks, from_others
 from manycl.api.events import Event, MoveEvent, ReadEvent
 from manycl.api.prepared import CollectingQueue, Prepared
 from manycl.api.recording import Recording
@@ -22,7 +22,7 @@ from manycl.api.submission import PREPARED, Submission
 from manycl.cluster.dask_client import DaskClient
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
+from manycl.graph.graph import CopyTask, FillTask, HostTask, Node
 from manycl.machine import known_counts
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
@@ -57,6 +57,7 @@ class Queue(CollectingQueue):
     ``merging``: when what parts of a divided launch write goes to the host, ``"each"`` as it has ended or ``"last"``,
     when somebody needs it (default: MANYCL_MERGING, else by itself; docs/splitting.md). ``as_planned``: a plan
     runs as a static policy has made it, or as it is given; by default ranges are cut further where it hides transfers.
+    ``checkpoint``: after how many runs contents are copied, in case that a device is lost (docs/clusters.md).
 
     Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
     launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
@@ -78,6 +79,7 @@ class Queue(CollectingQueue):
         serve: bool | None = None,
         merging: Merging | None = None,
         as_planned: bool | None = None,
+        checkpoint: int | None = None,
     ) -> None:
         learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
         learners.find(policy, settings)  # a policy that does not exist is refused before devices are opened
@@ -90,11 +92,13 @@ class Queue(CollectingQueue):
                 from manycl.api.node import workers
 
                 found = workers(devices, Queue)
-            session = Session(found, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned))
-        elif merging is not None and merging != session.data.merging:
-            raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
-        elif as_planned is not None and as_planned != session.data.as_planned:
-            raise DeviceError(f"{as_planned=}", hint=f"the session that is given has {session.data.as_planned}")
+            session = Session(
+                found, profile=profile, serve=serve, merging=merging, as_planned=bool(as_planned), checkpoint=checkpoint
+            )
+        else:
+            for word, value in (("merging", merging), ("as_planned", as_planned), ("checkpoint", checkpoint)):
+                if value is not None and value != (there := getattr(session.data, word)):
+                    raise DeviceError(f"{word}={value!r}", hint=f"the session that is given has {there!r}")
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
             from manycl.api.dispatch import compiled, copy_cache, launch_cache
@@ -173,8 +177,13 @@ class Queue(CollectingQueue):
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
         """Return an array with the contents, shape and type of a NumPy array, or of anything that becomes one or
-        exports DLPack from the host's memory. With ``copy=False`` the memory of ``contents`` is read in place when a
-        device needs it: do not change it until the array has got other contents. It is never written to."""
+        exports DLPack from the host's memory. Chunks of Dask's arrays stay on their workers (docs/clusters.md). With
+        ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until the
+        array has got other contents. It is never written to."""
+        if are_chunks(contents) and any(device.kind == "node" for device in self.session.machine.devices):
+            from manycl.api.node import of_chunks
+
+            return of_chunks(self, contents, name)
         data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
         buffers = self.session.buffers
@@ -303,7 +312,7 @@ class Queue(CollectingQueue):
         shapes = [(a.shape, a.dtype, a.argument) if isinstance(a, Array) else None for a in args]
 
         def called(*values: Any) -> None:
-            function(*(_view(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
+            function(*(view_of(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
 
         task = HostTask(
             task_name,
@@ -393,7 +402,7 @@ class Queue(CollectingQueue):
         data = array.checked(contents, copy=copy)
         if copy:
             data = np.array(data, array.dtype, order="C")
-        return self.add(write_task(array.argument, as_bytes(data), name), wait_for, (array.owner,))
+        return self.add(write_task(array.argument, as_bytes(data), name, copy), wait_for, (array.owner,))
 
     def fill(
         self,
@@ -489,11 +498,3 @@ def _key(task: CopyTask | FillTask) -> MoveKey:
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(operator.index, shape))
-
-
-def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, BufferArg], written: Collection[BufferArg]) -> AnyArray:
-    shape, dtype, argument = what
-    view: AnyArray = data.view(dtype).reshape(shape)
-    if argument not in written:
-        view.flags.writeable = False
-    return view

@@ -282,7 +282,7 @@ class RunningQueue:
 
     def _follow(self, run: EagerResult, seconds: float) -> None:
         """Tell the graph cache how long an eager stream, or a batch of one, took from its first command on."""
-        self._recurring.ran_eagerly(run, seconds, str(self._policy or self._default))
+        self._recurring.ran_eagerly(run, seconds)
 
     def _complete(self, last: Commands | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are

@@ -22,6 +22,7 @@ examples:
   manycl exec -- python mandelbrot.py --size 4096
   manycl exec --devices cpu/2 --explain -- simulate.py       (a Python file, with the Python that manycl has)
   manycl exec --gantt runs.html -- -m pytest tests
+  manycl exec --cluster tcp://10.0.0.5:8786 -- simulate.py    (on the workers of a Dask cluster: docs/clusters.md)
   manycl exec --explain -- ./hotspot 512 2 2                  (a program in C, C++, …: docs/c_programs.md)
   eval "$(manycl exec --devices gpu,cpu --env)"               the same for all that this shell starts
 exit status: the program's
@@ -36,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.usage = "manycl exec [options] -- COMMAND ..."
     options.add_devices(parser)
+    options.add_cluster(parser)
     words = "scheduling policy (docs/policies.md); default: MANYCL_POLICY, else auto"
     completed(parser.add_argument("--policy", metavar="NAME", help=words), completion.policies)
     options.add_gantt(parser)
@@ -53,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.stand_in.environment import become, variables
 
     options.writable({"--gantt": args.gantt, "--trace": args.trace})
+    options.check_cluster(args)
     if args.devices is not None:
         parse(args.devices)
     if args.policy is not None:
@@ -63,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     words = [] if args.env else _command(args.command_line)
     found |= _for_c_programs(words) | ({"MANYCL_CHECK": "bounds"} if args.check_bounds else {})
     found |= {"MANYCL_APART": "1"} if args.apart else {}
+    found |= {"MANYCL_CLUSTER": args.cluster} if args.cluster is not None else {}
     if args.env:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,6 +73,11 @@ def source_options(args: argparse.Namespace) -> list[str]:
     return [*(f"-D{word}" for word in args.define), *(f"-I{folder}" for folder in args.include), *words]
 
 
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    words = "run on the workers of the Dask cluster whose scheduler has this address (docs/clusters.md)"
+    parser.add_argument("--cluster", metavar="ADDRESS", help=words)
+
+
 def add_devices(parser: argparse._ActionsContainer) -> None:
     completed(parser.add_argument("--devices", metavar="SPEC", help=DEVICES), completion.devices, listed=True)
 
@@ -83,16 +89,23 @@ def cluster(args: argparse.Namespace) -> Iterator[str | Opened | None]:
     if args.cluster is None:
         yield args.devices
         return
-    if args.devices is not None or args.serve:
-        raise ManyclError("--cluster: a cluster's workers have devices of their own", hint="no --devices, no --serve")
-    try:
-        from manycl.api.node import workers
-        from manycl.api.queue import Queue
-        from manycl.cluster.opening import connected
-    except ModuleNotFoundError as error:
-        raise ManyclError(f"--cluster: {error.name} is not installed", hint="pip install distributed") from None
+    check_cluster(args)
+    from manycl.api.node import workers
+    from manycl.api.queue import Queue
+    from manycl.cluster.opening import connected
+
     with connected(args.cluster) as client:
         yield workers(client, Queue)
+
+
+def check_cluster(args: argparse.Namespace) -> None:
+    """Raise ManyclError for ``--cluster`` beside what says which devices to use, or without Dask."""
+    if args.cluster is None:
+        return
+    if args.devices is not None or getattr(args, "serve", None):
+        raise ManyclError("--cluster: a cluster's workers have devices of their own", hint="no --devices, no --serve")
+    if importlib.util.find_spec("distributed") is None:
+        raise ManyclError("--cluster: distributed is not installed", hint="pip install distributed")
 
 
 def add_machine(parser: argparse._ActionsContainer, words: str) -> None:

@@ -27,8 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     options.add_application(parser)
     options.add_devices(parser)
-    workers = "run on the workers of the Dask cluster whose scheduler has this address (docs/clusters.md)"
-    parser.add_argument("--cluster", metavar="ADDRESS", help=workers)
+    options.add_cluster(parser)
     options.add_policy(parser)
     serve = "use the devices of `manycl serve`, which are warm (docs/serve.md)"
     parser.add_argument("--serve", action="store_true", default=None, help=serve)

@@ -13,7 +13,7 @@ from distributed.protocol import to_serialize
 from manycl.cluster.exchange import Delivery, Outbox, ReceiveArbiter
 from manycl.cluster.rows import packed
 from manycl.drivers.driver import Bytes, DriverError, Source
-from manycl.errors import ManyclError, anew
+from manycl.drivers.worker.things import HostedThings, words
 from manycl.graph.graph import LocalArg
 from manycl.region import Rectangle
 
@@ -52,21 +52,19 @@ class NodeDevices(Protocol):
     def close(self) -> None: ...
 
 
-class NodeCommands:
+class NodeCommands(HostedThings):
     """All of a session's commands, in their order, of which any may fail without those behind it not being tried.
     ``tell`` sends a message to the client. The methods are called what the commands are."""
 
-    NOTES = frozenset(("memory", "part", "free", "drop", "send"))
-    COMMANDS = frozenset(("launch", "fill", "copy", "write", "read", "receive"))
+    NOTES = frozenset(("memory", "part", "drop", "send"))
+    COMMANDS = frozenset(("launch", "fill", "copy", "write", "read", "receive", "lend"))
     QUESTIONS = frozenset(("program", "kernel", "clock"))
 
     def __init__(
         self, devices: NodeDevices, arbiter: ReceiveArbiter, outbox: Outbox, tell: Callable[..., None]
     ) -> None:
-        self._devices, self._arbiter, self._outbox, self._tell = devices, arbiter, outbox, tell
-        self._memory: dict[int, Any] = {}
-        self._programs: dict[int, Any] = {}
-        self._kernels: dict[int, Any] = {}
+        super().__init__()
+        self.device, self._arbiter, self._outbox, self._tell = devices, arbiter, outbox, tell
         self._frames: Sequence[Bytes] = ()
         self._last = 0  # command
         self._uncertain: list[int] = []  # commands that were enqueued, and not waited for since
@@ -105,11 +103,11 @@ class NodeCommands:
         uncertain, self._uncertain = self._uncertain, []
         timed, self._timed = self._timed, []
         try:
-            self._devices.finish()
+            self.device.finish()
         except Exception as error:
             self._tell(failed=uncertain, fault=words(error))
             raise
-        self._spans += [(number, *span) for number, event in timed if (span := self._devices.times(event)) is not None]
+        self._spans += [(number, *span) for number, event in timed if (span := self.device.times(event)) is not None]
         self._begun = time.perf_counter()
 
     def report(self) -> None:
@@ -122,38 +120,13 @@ class NodeCommands:
     # what is kept
 
     def memory(self, number: int, nbytes: int) -> None:
-        self._keep(number, lambda: self._devices.allocate(nbytes))
-
-    def part(self, number: int, whole: int, offset: int, nbytes: int) -> None:
-        self._keep(number, lambda: self._devices.part(self._of(whole), offset, nbytes))
-
-    def _keep(self, number: int, make: Callable[[], Any]) -> None:
-        """Keep memory, or why there is none, for who uses it."""
-        try:
-            self._memory[number] = make()
-        except ManyclError as error:
-            self._memory[number] = error
-
-    def _of(self, number: int) -> Any:
-        """Return memory. Raises ManyclError where there is none."""
-        found = self._memory.get(number)
-        if found is None:
-            raise DriverError("the memory has been freed")
-        if isinstance(found, ManyclError):
-            raise anew(found)
-        return found
-
-    def free(self, number: int) -> None:
-        self._memory.pop(number, None)
-
-    def drop(self, kind: str, number: int) -> None:
-        {"memory": self._memory, "program": self._programs, "kernel": self._kernels}[kind].pop(number, None)
+        self.keep(number, lambda: self.device.allocate(nbytes))
 
     def program(self, number: int, text: str, options: Sequence[str], path: str) -> None:
-        self._programs[number] = self._devices.build(Source(text, tuple(options), path))
+        self._programs[number] = self.device.build(Source(text, tuple(options), path))
 
     def kernel(self, number: int, program: int, name: str) -> None:
-        self._kernels[number] = self._devices.kernel(self._programs[program], name)
+        self._kernels[number] = self.device.kernel(self._programs[program], name)
 
     def clock(self) -> float:
         return time.perf_counter()
@@ -164,7 +137,7 @@ class NodeCommands:
         self, number: int, kernel: int, args: Sequence[Any], ndrange: Sequence[Sequence[int] | None], is_timed: bool
     ) -> None:
         self._uncertain.append(number)
-        event = self._devices.launch(
+        event = self.device.launch(
             self._kernels[kernel], [self._value(a) for a in args], *[n if n is None else tuple(n) for n in ndrange]
         )
         if is_timed:
@@ -173,20 +146,20 @@ class NodeCommands:
     def _value(self, value: Any) -> Any:
         """Return an argument: memory by its number, a scalar's bytes, or local memory of a size."""
         if isinstance(value, int):
-            return self._of(value)
+            return self.of(value)
         return value if isinstance(value, bytes) else LocalArg(value[0])
 
     def fill(self, number: int, memory: int, pattern: bytes, offset: int, nbytes: int) -> None:
         self._uncertain.append(number)
-        self._timed.append((number, self._devices.fill(self._of(memory), pattern, offset, nbytes)))
+        self._timed.append((number, self.device.fill(self.of(memory), pattern, offset, nbytes)))
 
     def copy(self, number: int, target: int, to: int, source: int, of: int, rectangles: Rectangles) -> None:
         """``to``, ``of``: the byte of the buffer that the memory begins with."""
         self._uncertain.append(number)
         for rect in rectangles:
-            there, here = self._of(target), self._of(source)
+            there, here = self.of(target), self.of(source)
             for start in Rectangle(*rect).starts().tolist():
-                event = self._devices.copy(there, start - to, here, start - of, rect[1])
+                event = self.device.copy(there, start - to, here, start - of, rect[1])
                 self._timed.append((number, event))  # (of several, the last one counts)
 
     def write(self, number: int, memory: int, low: int, rectangles: Rectangles, frame: int) -> None:
@@ -200,14 +173,14 @@ class NodeCommands:
         self._spans.append((number, self._begun, time.perf_counter()))
 
     def _put(self, memory: int, low: int, rectangles: Rectangles, frame: Bytes) -> None:
-        there = self._of(memory)
+        there = self.of(memory)
         if len(frame) != (expected := sum([Rectangle(*rect).nbytes for rect in rectangles])):
             raise DriverError(f"a frame has {len(frame)} bytes, and {expected} are expected")
         begin = 0
         for rect in rectangles:
             for start in Rectangle(*rect).starts().tolist():
                 end = begin + rect[1]
-                self._devices.write(there, start - low, start - low + rect[1])[:] = frame[begin:end]
+                self.device.write(there, start - low, start - low + rect[1])[:] = frame[begin:end]
                 begin = end
 
     def read(self, number: int, memory: int, low: int, rectangles: Rectangles) -> None:
@@ -220,15 +193,15 @@ class NodeCommands:
             delivery = Delivery(tag, words(error))
         self._outbox.put(target, delivery)
 
+    def lend(self, number: int, memory: int, low: int, rectangles: Rectangles, source: int, tag: int) -> None:
+        """Keep bytes for this worker's Dask. ``source``: this node."""
+        self._arbiter.offer(source, tag, self._got(memory, low, rectangles))
+        self._spans.append((number, self._begun, time.perf_counter()))
+
     def _got(self, memory: int, low: int, rectangles: Rectangles) -> Bytes:
         """Return a copy of rectangles as they are now: what comes next may change them while they travel."""
         self._settle()
         wanted = [Rectangle(*rect) for rect in rectangles]
         first, end = min(rect.offset for rect in wanted), max(rect.end for rect in wanted)
-        data = self._devices.read(self._of(memory), first - low, end - low)
+        data = self.device.read(self.of(memory), first - low, end - low)
         return np.array(packed(data, wanted, first))
-
-
-def words(error: Exception) -> str:
-    """Return what an error says."""
-    return (error.message if isinstance(error, ManyclError) else f"{type(error).__name__}: {error}") or "it failed"

@@ -8,15 +8,14 @@ of those that are not over, nothing holds back the first one."""
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from manycl.cluster.link import NodeEvent, NodeLink
 from manycl.cluster.rows import packed, unpack
 from manycl.drivers.driver import Bytes, DriverError, End, Source
+from manycl.drivers.worker.things import DroppedThings, NumberedThing, RemoteMemory, RemoteProgram
 from manycl.errors import anew
 from manycl.graph.graph import LocalArg
 from manycl.machine import Device
@@ -25,9 +24,6 @@ from manycl.region import Rectangle
 if TYPE_CHECKING:
     from manycl.cluster.opening import Nodes
 
-_numbers = count(1)
-"""The numbers of memory, programs and kernels."""
-
 
 class NodeQueue(NamedTuple):
     """``is_timed``: whether the node tells when its kernels ran."""
@@ -35,35 +31,20 @@ class NodeQueue(NamedTuple):
     is_timed: bool
 
 
-class _Thing:
-    """Something that a node keeps by its number until nobody here has it any more. ``dropped`` gets the number then: a
-    finalizer may come at any time, so it only takes a note."""
-
-    def __init__(self, kind: str, dropped: deque[tuple[str, int]]) -> None:
-        self.number = next(_numbers)
-        weakref.finalize(self, dropped.append, (kind, self.number)).atexit = False
-
-
-class NodeMemory(_Thing):
-    """Memory of a node. ``whole``: what it is a part of, if it is one."""
-
-    def __init__(self, dropped: deque[tuple[str, int]], nbytes: int, whole: NodeMemory | None = None) -> None:
-        super().__init__("memory", dropped)
-        self.nbytes, self.whole = nbytes, whole
-
-
-class NodeKernel(_Thing):
+class NodeKernel(NumberedThing):
     """A kernel of a node. ``values``: its arguments, by index."""
 
-    def __init__(self, dropped: deque[tuple[str, int]], most_items: int) -> None:
-        super().__init__("kernel", dropped)
+    kind = "kernel"
+
+    def __init__(self, dropped: DroppedThings, most_items: int) -> None:
+        super().__init__(dropped)
         self.most_items = most_items
         self.values: dict[int, Any] = {}
-        self.memory: dict[int, NodeMemory] = {}
+        self.memory: dict[int, RemoteMemory] = {}
 
-    def set(self, index: int, value: NodeMemory | bytes | LocalArg) -> None:
+    def set(self, index: int, value: RemoteMemory | bytes | LocalArg) -> None:
         self.memory.pop(index, None)
-        if isinstance(value, NodeMemory):
+        if isinstance(value, RemoteMemory):
             self.memory[index] = value
             self.values[index] = value.number
         else:
@@ -82,41 +63,39 @@ class NodeDriver:
     def __init__(self, device: Device, nodes: Nodes, place: int) -> None:
         self.device, self.place = device, place
         self.link: NodeLink = nodes.links[place]
-        self._nodes = nodes
-        self._dropped: deque[tuple[str, int]] = deque()
+        self.nodes = nodes
+        self._dropped: DroppedThings = deque()
         self.link.check()
 
     # memory
 
-    def allocate(self, nbytes: int, host: Bytes | None = None) -> NodeMemory:
+    def allocate(self, nbytes: int, host: Bytes | None = None) -> RemoteMemory:
         if host is not None:
             raise DriverError(f"{self.device.name} has a memory of its own")
         self.link.check()
-        memory = NodeMemory(self._dropped, nbytes)
+        memory = RemoteMemory(self._dropped, nbytes)
         self.link.note("memory", memory.number, nbytes)
         return memory
 
-    def part(self, allocation: NodeMemory, offset: int, nbytes: int) -> NodeMemory:
-        if offset < 0 or offset + nbytes > allocation.nbytes or offset % self.device.alignment:
-            raise DriverError(f"{nbytes} bytes from {offset} on are no part of {allocation.nbytes} bytes")
-        memory = NodeMemory(self._dropped, nbytes, allocation)
+    def part(self, allocation: RemoteMemory, offset: int, nbytes: int) -> RemoteMemory:
+        memory = allocation.part(self._dropped, offset, nbytes, self.device)
         self.link.note("part", memory.number, allocation.number, offset, nbytes)
         return memory
 
-    def free(self, allocation: NodeMemory) -> None:
-        self.link.note("free", allocation.number)
+    def free(self, allocation: RemoteMemory) -> None:
+        self.link.note("drop", allocation.kind, allocation.number)
 
     def pin(self, data: Bytes) -> object:
         return None
 
     # programs
 
-    def build(self, source: Source) -> _Thing:
-        program = _Thing("program", self._dropped)
+    def build(self, source: Source) -> RemoteProgram:
+        program = RemoteProgram(self._dropped)
         self.link.ask("program", program.number, source.text, list(source.options), source.path)
         return program
 
-    def kernel(self, program: _Thing, name: str) -> NodeKernel:
+    def kernel(self, program: RemoteProgram, name: str) -> NodeKernel:
         kernel = NodeKernel(self._dropped, self.device.max_work_group)
         self.link.ask("kernel", kernel.number, program.number, name)
         return kernel
@@ -152,18 +131,28 @@ class NodeDriver:
         rows, kept = [rect[:4] for rect in rectangles], (to, of)
         if not rows:
             return [self.link.give("copy", 0, 0, 0, 0, rows)]
-        if not isinstance(to, NodeMemory):
+        if not isinstance(to, RemoteMemory):
             return [self._download(to, target.low, source, rectangles)]
-        if not isinstance(of, NodeMemory):
+        if not isinstance(of, RemoteMemory):
             frame = packed(of, rectangles, source.low)
             return [self.link.give("write", to.number, target.low, rows, frame=frame, kept=kept)]
         owner: Any = source.owner
         if owner is not None and owner is not self:
             owner.link.check()
-            tag = next(self._nodes.tags)
+            tag = next(self.nodes.tags)
             owner.link.note("send", of.number, source.low, rows, self.place, tag)
             return [self.link.give("receive", to.number, target.low, rows, owner.place, tag, kept=kept)]
         return [self.link.give("copy", to.number, target.low, of.number, source.low, rows, kept=kept)]
+
+    def take(self, target: End, rectangles: Sequence[Rectangle], tag: int) -> NodeEvent:
+        """Enqueue a copy of what the node has been given by its worker's Dask."""
+        rows, to = [rect[:4] for rect in rectangles], cast("RemoteMemory", target.memory)
+        return self.link.give("receive", to.number, target.low, rows, self.place, tag, kept=to)
+
+    def lend(self, source: End, rectangles: Sequence[Rectangle], tag: int) -> NodeEvent:
+        """Enqueue a copy for the worker's Dask."""
+        rows, of = [rect[:4] for rect in rectangles], cast("RemoteMemory", source.memory)
+        return self.link.give("lend", of.number, source.low, rows, self.place, tag, kept=of)
 
     def _download(self, out: Bytes, low: int, source: End, rectangles: Sequence[Rectangle]) -> NodeEvent:
         rows = [rect[:4] for rect in rectangles]
@@ -177,22 +166,22 @@ class NodeDriver:
             finish=lambda frame: unpack(out, rectangles, low, frame),
         )
 
-    def read(self, queue: NodeQueue, out: Bytes, source: NodeMemory, low: int) -> NodeEvent:
+    def read(self, queue: NodeQueue, out: Bytes, source: RemoteMemory, low: int) -> NodeEvent:
         event = self.download(queue, out, source, low)
         self.flush(queue)
         self.wait(event)
         return event
 
-    def download(self, queue: NodeQueue, out: Bytes, source: NodeMemory, low: int) -> NodeEvent:
+    def download(self, queue: NodeQueue, out: Bytes, source: RemoteMemory, low: int) -> NodeEvent:
         return self._download(out, 0, End(source, -low), (Rectangle(0, len(out)),))
 
-    def write(self, queue: NodeQueue, target: NodeMemory, data: Bytes, low: int) -> NodeEvent:
+    def write(self, queue: NodeQueue, target: RemoteMemory, data: Bytes, low: int) -> NodeEvent:
         return self.copy(queue, End(target, -low), End(data.copy()), (Rectangle(0, len(data)),), ())[0]
 
     def fill(
         self,
         queue: NodeQueue,
-        target: NodeMemory,
+        target: RemoteMemory,
         pattern: bytes,
         offset: int,
         nbytes: int,
@@ -204,10 +193,10 @@ class NodeDriver:
         """Send what is held back for any node: what this one receives, others send."""
         while self._dropped:
             self.link.note("drop", *self._dropped.popleft())
-        self._nodes.flush()
+        self.nodes.flush()
 
     def finish(self) -> None:
-        self._nodes.flush()
+        self.nodes.flush()
         self.link.settle()
 
     # events

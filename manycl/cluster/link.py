@@ -16,6 +16,7 @@ from distributed.protocol import to_serialize
 
 from manycl.cluster.dask_client import DaskClient
 from manycl.cluster.node import SESSION
+from manycl.cluster.rows import PLAIN
 from manycl.drivers.driver import BuildError, Bytes, DeviceLost, DriverError
 from manycl.errors import DeviceError
 from manycl.version import __version__
@@ -79,7 +80,7 @@ class NodeLink:
             await self._comm.write(
                 {"op": SESSION, "reply": False, "session": session, "place": place, "addresses": list(addresses)}
             )
-            answer: dict[str, Any] = await self._comm.read()
+            answer: dict[str, Any] = await self._comm.read(deserializers=PLAIN)
         except OSError as error:
             raise DeviceError(
                 f"{self.name} (the Dask worker at {self.address}) cannot be reached from here: {error}",
@@ -108,7 +109,7 @@ class NodeLink:
         words = "its Dask client has been closed"
         try:
             while True:
-                self._heard(await self._comm.read())
+                self._heard(await self._comm.read(deserializers=PLAIN))
         except OSError:
             words = "its connection has ended"
         finally:
@@ -117,7 +118,7 @@ class NodeLink:
     async def _speak(self) -> None:
         with suppress(OSError):  # the reader hears of it
             while (message := await self._outgoing.get()) is not None:
-                await self._comm.write(message)
+                await self._comm.write(message, serializers=PLAIN)
                 del message  # and with it the host's memory
         await self._comm.close()
 

@@ -10,16 +10,49 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 from distributed import WorkerPlugin
 
-from manycl.cluster.commands import NodeCommands, NodeDevices, words
+from manycl.cluster.commands import NodeCommands, NodeDevices
 from manycl.cluster.exchange import Delivery, Outbox, ReceiveArbiter
+from manycl.cluster.rows import PLAIN
 from manycl.drivers.driver import DriverError
+from manycl.drivers.worker.things import words
 from manycl.utilities.prompt import be_prompt
 from manycl.version import __version__
 
 SESSION, DATA = "manycl_session", "manycl_data"
 """The names of the handlers."""
+
+
+def _session(dask_worker: Any, session: str) -> NodeSession:
+    found: dict[str, NodeSession] = dask_worker.plugins[NodePlugin.name].sessions
+    if session not in found:
+        raise DriverError(f"the worker at {dask_worker.address} has no such session")
+    return found[session]
+
+
+async def give_chunks(session: str, chunks: Mapping[str, Sequence[Any]], dask_worker: Any) -> None:
+    """Give data that this worker has to a session, as they are. ``chunks``, by address: this node's number, the tag of
+    the exchange, the key of the data, their type and bytes. Raises DriverError for others."""
+    found = _session(dask_worker, session)
+    for place, tag, key, dtype, nbytes in chunks[dask_worker.address]:
+        data = np.asarray(dask_worker.data[key])
+        if data.dtype.str != dtype or data.nbytes != nbytes:
+            raise DriverError(f"a chunk is {data.nbytes} bytes of {data.dtype}, and {nbytes} of {dtype} are expected")
+        found.arbiter.offer(place, tag, np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+
+
+async def take_chunks(session: str, chunks: Mapping[str, Sequence[Any]], dask_worker: Any) -> dict[Any, int]:
+    """Make what a session has lent data of this worker's. ``chunks``: as above, with their type and shape; all of them
+    are there. Return the bytes by key."""
+    found = _session(dask_worker, session)
+    data = {
+        key: found.arbiter.take(place, tag).view(dtype).reshape(shape)
+        for place, tag, key, dtype, shape in chunks[dask_worker.address]
+    }
+    dask_worker.update_data(data)
+    return {key: array.nbytes for key, array in data.items()}
 
 
 class NodePlugin(WorkerPlugin):  # type: ignore[misc]  # (of a package without types)
@@ -32,13 +65,13 @@ class NodePlugin(WorkerPlugin):  # type: ignore[misc]  # (of a package without t
         self._make = make
 
     def setup(self, worker: Any) -> None:
-        self._worker, self._sessions = worker, dict[str, NodeSession]()
+        self._worker, self.sessions = worker, dict[str, NodeSession]()
         worker.handlers[SESSION], worker.handlers[DATA] = self._serve, self._data
 
     def teardown(self, worker: Any) -> None:
         for name in (SESSION, DATA):
             worker.handlers.pop(name, None)
-        for session in self._sessions.values():
+        for session in self.sessions.values():
             session.close("the worker has ended")
 
     async def _serve(self, comm: Any, session: str, place: int, addresses: Sequence[str]) -> None:
@@ -47,19 +80,23 @@ class NodePlugin(WorkerPlugin):  # type: ignore[misc]  # (of a package without t
 
         async def send(target: int, deliveries: list[dict[str, Any]]) -> None:
             peer = getattr(self._worker.rpc(addresses[target]), DATA)
-            if await peer(session=session, source=place, deliveries=deliveries) != "taken":
+            of = {"session": session, "source": place, "serializers": PLAIN, "deserializers": PLAIN}
+            if await peer(deliveries=deliveries, **of) != "taken":
                 raise DriverError("it has no such session")
 
+        if session in self.sessions:
+            await comm.close()
+            return
         try:
-            self._sessions[session] = found = NodeSession(self._make, send, len(addresses))
+            self.sessions[session] = found = NodeSession(self._make, send, len(addresses))
             await found.serve(comm)
         finally:
-            self._sessions.pop(session, None)
+            del self.sessions[session]
             await comm.close()
 
     async def _data(self, session: str, source: int, deliveries: Sequence[Mapping[str, Any]]) -> str:
         """Take what another node of a session has sent to this one. What belongs to no session is dropped."""
-        found = self._sessions.get(session)
+        found = self.sessions.get(session)
         if found is None or source not in range(found.nodes):
             return "refused"
         await found.arbiter.put(source, [Delivery(**delivery) for delivery in deliveries])
@@ -91,7 +128,7 @@ class NodeSession:
         self._thread.start()
         writer = self._loop.create_task(self._write(comm))
         try:
-            while "bye" not in (message := await comm.read()):
+            while "bye" not in (message := await comm.read(deserializers=PLAIN)):
                 for place, why in message.get("lost", ()):
                     self._lose(place, why)
                 if "commands" in message:
@@ -106,7 +143,7 @@ class NodeSession:
     async def _write(self, comm: Any) -> None:
         with suppress(OSError):  # it is closed, which the reader hears
             while True:
-                await comm.write(await self._answers.get())
+                await comm.write(await self._answers.get(), serializers=PLAIN)
 
     def close(self, why: str) -> None:
         """End the thread behind what it does now; nothing is waited for that others would have to send."""

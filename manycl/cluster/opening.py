@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import distributed
@@ -40,9 +40,11 @@ _NBYTES = 1 << 18
 
 
 class Nodes:
-    """The nodes of a session. ``tags``: numbers of exchanges, of which each has its own."""
+    """The nodes of a session. ``session``: what they know it by; ``tags``: numbers of exchanges, of which each has its
+    own."""
 
     def __init__(self, client: DaskClient, addresses: Sequence[str]) -> None:
+        self.client, self.session = client, uuid.uuid4().hex
         self.tags = itertools.count(1)
         self.links = [
             NodeLink(client, address, f"node{place}", self._losing(place), self._unreached(place))
@@ -51,8 +53,8 @@ class Nodes:
 
     async def open(self) -> list[dict[str, Any]]:
         """Return what the nodes say that they are. Raises DeviceError."""
-        session, addresses = uuid.uuid4().hex, [link.address for link in self.links]
-        opening = [link.open(session, place, addresses) for place, link in enumerate(self.links)]
+        addresses = [link.address for link in self.links]
+        opening = [link.open(self.session, place, addresses) for place, link in enumerate(self.links)]
         found = await asyncio.gather(*opening, return_exceptions=True)
         faults = [one for one in found if isinstance(one, BaseException)]
         if faults:
@@ -87,6 +89,11 @@ class NodeHandle(Handle):
 
     resources = frozenset[str]()
     compute_units = 1
+
+    @property
+    def cl(self) -> NoReturn:
+        """PyOpenCL's device. Raises DriverError: there is none in this process."""
+        raise DriverError("a node's devices are those of other processes")
 
     def __init__(self, nodes: Nodes, place: int) -> None:
         self._nodes, self._place = nodes, place

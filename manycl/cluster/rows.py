@@ -1,14 +1,30 @@
-"""Rows of buffers as they travel: rectangles of a buffer, one behind the other, without gaps."""
+"""Rows of buffers as they travel: rectangles of a buffer, one behind the other, without gaps; in messages, which Dask
+packs, as bytes without a copy and without a pickle, which its own code for arrays has for their type."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from distributed.protocol.serialize import register_serialization_family
 
 from manycl.drivers.driver import Bytes
 from manycl.drivers.worker.rows import rows_of
 from manycl.region import Rectangle
+
+PLAIN = ("manycl",)
+"""The only way in which what is in messages is written and read."""
+
+
+def _dumps(data: Bytes) -> tuple[dict[str, str], list[memoryview]]:
+    return {}, [data.data]
+
+
+def _loads(header: dict[str, str], frames: Sequence[memoryview]) -> Bytes:
+    return np.frombuffer(b"".join(frames) if len(frames) != 1 else frames[0], np.uint8)
+
+
+register_serialization_family(PLAIN[0], _dumps, _loads)
 
 
 def packed(data: Bytes, rectangles: Sequence[Rectangle], low: int) -> Bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import LaunchError
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node, ResultTask
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Node, ResultTask
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -93,25 +94,33 @@ def read_task(source: BufferArg, out: Bytes, name: str = "read") -> HostTask:
     def read(data: Bytes) -> None:
         out[:] = data
 
-    return HostTask(name, read, (source,), (source.key,), ())
+    return HostTask(name, read, (source,), (source.key,), (), repeats=True)
 
 
 def result_task(keys: Sequence[BufferKey]) -> ResultTask:
     """Return the node that stands for the host's reading of some buffers."""
-    return ResultTask("results", _nothing, tuple(map(BufferArg, keys)), tuple(keys), ())
+    return ResultTask("results", _nothing, tuple(map(BufferArg, keys)), tuple(keys), (), repeats=True)
 
 
 def _nothing(*_: Bytes) -> None:
     """The bytes only have to be there."""
 
 
-def write_task(target: BufferArg, data: Bytes, name: str = "write") -> HostTask:
-    """Return the node that overwrites a buffer, or a view of one, with ``data``, as it is then."""
+def without_results(graph: Graph) -> Graph:
+    """Return a graph with the same effect on buffers in which no host function is called that writes none."""
+    calls = {n: t for n, t in enumerate(graph.nodes) if type(t) is HostTask and not t.writes}
+    muted: dict[int, Node] = {n: replace(task, function=_nothing, repeats=True) for n, task in calls.items()}
+    return replace(graph, nodes=tuple([muted.get(n, t) for n, t in enumerate(graph.nodes)])) if muted else graph
+
+
+def write_task(target: BufferArg, data: Bytes, name: str = "write", repeats: bool = False) -> HostTask:
+    """Return the node that overwrites a buffer, or a view of one, with ``data``, as it is then. ``repeats``: nobody
+    changes that."""
 
     def write(place: Bytes) -> None:
         place[:] = data
 
-    return HostTask(name, write, (target,), (), (target.key,), None, (target.key,))
+    return HostTask(name, write, (target,), (), (target.key,), None, (target.key,), repeats)
 
 
 def host_task(task: CopyTask | FillTask) -> HostTask:

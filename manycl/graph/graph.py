@@ -176,7 +176,8 @@ class Launch:
 
 @dataclass(slots=True, eq=False)
 class HostTask:
-    """A host function: called as ``function(*arrays)`` when its inputs are valid on the host; else a launch."""
+    """A host function: called as ``function(*arrays)`` when its inputs are valid on the host; else a launch.
+    ``repeats``: it may be called again, with the same effect."""
 
     name: str
     function: Callable[..., Any]
@@ -185,6 +186,7 @@ class HostTask:
     writes: tuple[BufferKey, ...]
     rank: float | None = None
     overwrites: tuple[BufferKey, ...] = ()
+    repeats: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -36,6 +36,9 @@ class ValidInterval(NamedTuple):
 BufferRange = tuple[BufferKey, int, int]
 """A buffer, and the bytes from one up to another one."""
 
+Way = tuple[tuple[int, int, DeviceIndex, int, float], ...]
+"""Transfers one after another: from, to, device, queue, and seconds alone."""
+
 HANDOVER = 50e-6
 """Seconds of a handover from device to device, until measured (36-52 us with PoCL on two cores, 110 between H200s)."""
 ENQUEUING = 20e-6
@@ -270,9 +273,19 @@ class Problem:
         return self.machine.routes
 
     @cached_property
+    def ways(self) -> dict[tuple[int, int, DeviceIndex], Way]:
+        """The transfers that bring so many bytes from a memory to a device's, as far as they have been asked for."""
+        return {}
+
+    @cached_property
     def enqueuing(self) -> list[tuple[float, float]]:
         """The seconds of the host's thread that enqueues a kernel and a transfer, by device; the last: on the host."""
         return [*[(d.enqueuing, d.enqueuing_copy) for d in self.machine.devices], (0.0, 0.0)]
+
+    def given(self, device: DeviceIndex, kernels: float, transfers: float) -> float:
+        """Return the seconds in which the host's thread enqueues so many kernels and transfers of a device."""
+        kernel, transfer = self.enqueuing[device]
+        return kernels * kernel + transfers * transfer
 
     @cached_property
     def whole_needs(self) -> list[list[BufferRange]]:

@@ -92,9 +92,11 @@ class NativeModel:
     """Stands for PyOpenCL's device where no OpenCL driver shows one. ``missing``: said where a driver is needed."""
 
     platform = NativePlatform()
-    missing = f"no OpenCL driver shows this processor, and native devices cannot do this; {INSTALL}"
 
     def __init__(self, device: Device) -> None:
+        self.missing = "nodes of a cluster cannot do this"
+        if device.kind != "node":
+            self.missing = f"no OpenCL driver shows this processor, and native devices cannot do this; {INSTALL}"
         self._answers = {**_USUAL, **_answers(device)}
 
     @property

@@ -8,15 +8,17 @@ import atexit
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from manycl import flags
 from manycl.api.arrays.arrays import Array
 from manycl.api.events import Event
 from manycl.api.queue import Queue
+from manycl.cluster.dask_client import DaskClient
 from manycl.drivers.driver import Bytes, DriverError
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError, anew
@@ -228,7 +230,12 @@ class Runtime:
     program, what is known of it, and its kernels."""
 
     def __init__(self, devices: str | None = None, policy: str | None = None) -> None:
-        self.queue = Queue(devices, policy=policy, serve=False)
+        self._stack = ExitStack()
+        of_cluster = flags.cluster() if devices is None else ""
+        found = self._stack.enter_context(_client(of_cluster)) if of_cluster else devices
+        self.queue = self._stack.enter_context(
+            closing(Queue(found, policy=policy, serve=None if of_cluster else False))
+        )
         self.session = self.queue.session
         self.one = OneDevice(best(self.session.devices.opened))
         self.handles: tuple[Any, ...] = tuple([handle_of(one) for one in self.session.devices.opened])
@@ -246,6 +253,8 @@ class Runtime:
         with suppress(ManyclError, RuntimeError):
             if not is_failing():
                 self.queue.finish()
+                if flags.cluster():
+                    self._stack.close()  # while Dask can still be heard
 
     def finish(self) -> None:
         """Wait until all that was enqueued has ended."""
@@ -336,6 +345,12 @@ class Runtime:
         with translated("clEnqueueMapBuffer"):
             self.queue.finish_for(Place.of(array.buffer))
             return self.session.buffers.overwrite(array.buffer.key, keeps=True)
+
+
+def _client(address: str) -> AbstractContextManager[DaskClient]:
+    from manycl.cluster.opening import connected  # it imports Dask
+
+    return connected(address)
 
 
 _runtimes: dict[tuple[str | None, str | None], Runtime] = {}

@@ -52,9 +52,9 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield "# Clusters, simulated"
     yield ""
-    yield "Five applications on up to 1,024 nodes, by policy `balance`, the real engine on a virtual clock. Each node"
-    yield "has a connection of 25 GB/s, over which a message takes 2 us and 0.5 ms of a handler; racks have 32 nodes and"
-    yield "half of their connections' bandwidth to the others. Nobody measured such a cluster: this is what follows."
+    yield "Five applications on up to 1,024 nodes, by policy `balance`, the real engine on a virtual clock. Each"
+    yield "node has a connection of 25 GB/s, over which a message takes 2 us and 0.5 ms of a handler; racks have 32"
+    yield "nodes and half of their connections' bandwidth to the others. Nobody measured such a cluster."
     yield ""
     yield from provenance.header(figures, "clusters", "all", "none but of planning: simulated runs are always alike")
     yield "![efficiencies](clusters.png)"
@@ -80,9 +80,9 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "## Where the planner is the limit"
     yield ""
     launches = figures["planning"][0]["launches"]
-    yield f"Seconds of a processor for {launches} launches of the stencil, of which the first few are planned and the"
-    yield "others follow: they grow as the nodes do. Asked is 1 s at 1,024 nodes. Of bodies, the number of transfers grows"
-    yield "with the square of the nodes, and so does planning; it is not tried on more than 64."
+    yield f"Seconds of a processor for {launches} launches of the stencil, of which the first few are planned and"
+    yield "the others follow: they grow as the nodes do. Asked is 1 s at 1,024 nodes. Of bodies, the number of"
+    yield "transfers grows with the square of the nodes, and so does planning; it is not tried on more than 64."
     yield ""
     head = ["nodes", "ranges", "planning s", "us a range"]
     rows = [(r["nodes"], r["ranges"], r["seconds"], 1e6 * r["seconds"] / r["ranges"]) for r in figures["planning"]]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 from manycl.drivers.choice import open_devices
 from manycl.errors import ManyclError
+from manycl_bench import provenance
 from manycl_bench.cli import Experiment, Figures, Say, show_summary, show_table
 from manycl_bench.hopping import real, report
+from manycl_bench.hopping.kept import FILE, Kept
 from manycl_bench.hopping.model import TABLE_3
 
 PAIRS = ";"
@@ -31,7 +34,12 @@ def experiment(args: argparse.Namespace) -> Experiment:
         settings = replace(settings, repeats=args.repeats)
 
     def run(say: Say) -> Figures:
-        return {**report.figures_of_model(), **_measured(pairs, settings, say)}
+        return {**report.figures_of_model(), **_measured(pairs, settings, say, folder)}
+
+    def write(figures: Figures, folder: Path) -> None:
+        report.write(figures, folder)
+        for file in folder.glob(f"*{FILE}"):
+            file.unlink()
 
     def show(figures: Figures) -> None:
         keys = ("name", "by_hand", "loop", "fewer_percent")
@@ -46,12 +54,21 @@ def experiment(args: argparse.Namespace) -> Experiment:
 
     pairs = args.devices.split(PAIRS) if args.devices is not None else []
     machines = [open_devices(devices)[0] for devices in pairs]
-    return Experiment(run, report.write, show, machines)
+    folder = Path(args.output) if args.output else None
+    return Experiment(run, write, show, machines)
 
 
-def _measured(pairs: Sequence[str], settings: real.Settings, say: Say) -> Figures:
-    """The figures of the first pair of devices; ``others``: those of further ones."""
+def _measured(pairs: Sequence[str], settings: real.Settings, say: Say, folder: Path | None) -> Figures:
+    """The figures of the first pair of devices; ``others``: those of further ones. ``folder``: where rows are kept as
+    long as not all are measured."""
     if not pairs:
         return {}
-    first, *others = ({"devices": devices, **real.run(devices, settings, say)} for devices in pairs)
+
+    def kept(pair: int) -> Kept:
+        asked = {"devices": pairs[pair], "settings": asdict(settings), "commit": provenance.commit()}
+        return Kept(None if folder is None else folder / f"{pair}_{FILE}", asked)
+
+    first, *others = (
+        {"devices": devices, **real.run(devices, settings, say, kept(pair))} for pair, devices in enumerate(pairs)
+    )
     return {**first, "others": others}

@@ -21,6 +21,7 @@ from manycl.plan.problem import Problem
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl_bench.hopping import model
 from manycl_bench.hopping.data import CASES, MOST, POWERS, SIZES
+from manycl_bench.hopping.kept import Kept
 from manycl_bench.hopping.ways import MIGRATING, WAYS, Benchmark, Occupant, Pair, asked, plan
 
 __all__ = ["Settings", "run"]
@@ -185,24 +186,28 @@ def slices(problem: Problem, device: DeviceIndex) -> int:
     return 1 if items is None else min(math.ceil(task.work_items / items), SLICES)
 
 
-def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
-    """All figures. Raises ManyclError where there are fewer than two devices, or a result is wrong."""
+def run(devices: str | None, settings: Settings, say: Say, kept: Kept | None = None) -> dict[str, Any]:
+    """All figures; benchmarks that are ``kept`` are not measured again. Raises ManyclError where there are fewer than
+    two devices, or a result is wrong."""
+    kept = Kept() if kept is None else kept
+    known = {row["benchmark"] for row in kept.rows}
     bench = _Devices(devices, settings)
     try:
         if len(bench.machine.devices) < 2:
             raise mc.ManyclError("bench hopping needs two devices at least", hint="--devices cpu/2#0,cpu/2#1@2")
-        rows = []
         for name in settings.names:
-            for called, size in bench.sizes(name):
+            rows = []
+            for called, size in bench.sizes(name) if name not in known else ():
                 row = bench.benchmark(name, called, size)
                 wrong = any(beyond(row, way) for way in MIGRATING)
                 told = " (faster than can be: something disturbed it)" * wrong
                 told += f" ({row['slow_ms']:.3g} ms on the slow device: too short to tell)" * is_short(row)
                 say(f"{name}, {called}: k = {row['k']:.2f}{told}")
                 rows.append(row)
+            kept.add(rows)
     finally:
         bench.queue.close()
-    return {"settings": asdict(settings), "results": rows, "summary": summary(rows)}
+    return {"settings": asdict(settings), "results": kept.rows, "summary": summary(kept.rows)}
 
 
 def speedups(row: Mapping[str, Any], way: str) -> list[float]:

@@ -20,36 +20,32 @@ P. Metzger, V. Seeker, C. Fensch and M. Cole, *Device-Hopping: Transparent Mid-K
 Heterogeneous Systems*, TACO 2021.
 """
 MODEL = """\
-A kernel that takes 1 on its fast device and *k* on the slow one comes while the fast one is taken (Equations 5 to 16).
-*bound* is the largest speed-up of migrating over the perfect scheduler that cannot migrate, where the fast device
-becomes free at k - 1; *mean* the geometric mean over all waits up to k. The paper's kernels leave the slow device when
-they migrate; *both* are those of a kernel that goes on on both devices.
+A kernel that takes 1 on its fast device and *k* on the slow one arrives while the fast one is taken (Equations 5 to
+16). *bound* is the largest speed-up of migrating over the perfect scheduler that cannot migrate; *mean* the geometric
+mean over all waits up to k. *both*: the kernel goes on on both devices.
 """
 LINES = """\
-The paper's Table 4, and the same counted here: benchmarks as bodies of `mc.parallel_for`
-(`manycl_bench/hopping/loops.py`), and written by hand with PyOpenCL (`manycl_bench/hopping/hand`), with slices,
-transfers of a slice's data in chunks, the switch and the merging of results; in brackets lines that are only about
-migrating. Comments, imports, defines and blank lines do not count. The paper's have versions in CUDA, OpenCL and
-OpenMP.
+The paper's Table 4, and the same counted here: bodies of `mc.parallel_for` (`manycl_bench/hopping/loops.py`), and
+PyOpenCL by hand (`manycl_bench/hopping/hand`) with slices, chunked transfers, switch and merging. Lines in brackets are
+only about migrating. Comments, imports, defines and blank lines do not count. The paper's have versions in CUDA, OpenCL
+and OpenMP.
 """
 MEASURED = """\
-On these devices (further pairs: below), each benchmark on the slower and the faster of two, whichever these are for it
-(Section 7), with inputs with which it takes {seconds} s there (Table 3; fewer where larger ones do not fit): another
-kernel has the fast one for the part of the slow one's time that heads the column. Speed-ups of
-migrating over the better of waiting for the fast device and running whole on the slow one, and in brackets those of
-going on on both. Nobody is told when the fast device will be free: a launch begins on the slow one, packet by packet,
-and what is left moves while it runs (`Plan.in_turn` and `Plan.movable`). Times are from the call that runs a benchmark
-until its results are in the host's memory, deciding and transfers included; where devices have memories of their own,
-its inputs are in the host's alone when it begins. *reached*: the gain at the best wait, of the largest possible gain
-(`bound`), where that is a speed-up of {telling:g} at least; "cannot be" where it is more than the bound allows: runs
-were disturbed. *never*: by how much a kernel takes longer on the slow device that could migrate all the time, and does
-not, and in how many packets; *predicted*: in slices of the sizes that the predictors of Section 4 give (Figure 11),
-which know these kernels among 35, and are some 2 times off in the median for those they do not. *switch*: milliseconds
-from when the fast device becomes free until a kernel begins there that migrates, its inputs' transfers included, from
-the one's runtime to the other's, which the devices' names tell.
-Kernels of less than {short:g} ms on the slow device tell nothing of that, as a run whose launches may move costs the
-host some milliseconds: the summary has those that take longer, and how many are `too_short`.
-*paper's k*: of the same size, on a CPU and a GPU.
+Each benchmark on the slower and the faster of two devices, with inputs with which it takes {seconds} s on the slow one
+(Table 3; fewer where larger ones do not fit). Another kernel has the fast device for the part of the slow one's time
+that heads the column. Speed-ups of migrating are over the better of waiting and running whole on the slow device; in
+brackets those of going on on both. Nobody is told when the fast device will be free: a launch runs packet by packet,
+and what is left moves (`Plan.in_turn`, `Plan.movable`). Times are the caller's, with transfers from and to the host.
+
+- *reached*: the gain at the best wait, of the largest possible one (`bound`), where that is {telling:g} at least;
+  "cannot be" where runs were disturbed.
+- *never*: the cost for a kernel that could migrate and does not, and its packets.
+- *predicted*: the same in slices of predicted sizes (Figure 11); the predictors know these kernels among 35.
+- *switch*: ms from when the fast device is free until the kernel begins there, transfers included.
+- *paper's k*: of the same size, on a CPU and a GPU.
+
+Kernels of less than {short:g} ms on the slow device are not in the summary but for their number, `too_short`: a run
+that may migrate costs the host some milliseconds.
 """
 SAMPLES = "`lines` and `model`; `results`: medians of each benchmark and wait, in seconds"
 SPREAD = "medians of runs in turns; the model and the lines have none"

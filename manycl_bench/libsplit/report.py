@@ -112,36 +112,26 @@ P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for 
 
 {machines}
 
-The paper gives models and memory only; the machine files say where each number is from. GPUs and processors are both
-taken at what plain kernels reach (80 % of the data sheets' bandwidths; of the operations one a cycle and core on GPUs,
-two on processors). What the text says in numbers calibrates the rest, on conan: with a quarter of the work on each
-device the first iteration is slower than one GPU (Figure 4), so a GPU must be more than four times as fast as the
-processor, and is eight times; EP and AESEncrypt have as many work-groups as let the fixed point's best iteration be
-about Figure 4's 2.8 and 2.15; quarters of SPMV's matrix differ by more than seven times (Figure 1 c), those of the
-N-body by more than three (Figure 5 a). Nothing else is calibrated: not how many iterations that takes, and nothing on
-happycl, about which the text has no number. So these figures compare divisions on one model of a machine and do not
-predict that machine.
+The machine files give the source of each number. GPUs and processors are taken at what plain kernels reach. What the
+text says in numbers calibrates conan: a GPU is eight times as fast as the processor; EP and AESEncrypt have as many
+work-groups as give about Figure 4's 2.8 and 2.15. Nothing else is calibrated, and nothing on happycl. So these figures
+compare divisions on one model of a machine; they do not predict that machine.
 
-What a range of work-groups takes is counted by the analysis (operations over rates, bytes over bandwidths, whole rounds
-of work-groups); every transfer is simulated. No policy knows any of that. All begin with the same for every device, as
-in the paper, and go by what each repetition took:
+The analysis counts what a range takes; every transfer is simulated. All methods start from equal shares, as in the
+paper, and see only what each repetition took:
 
-- *fixed point* and *broyden* are the paper's methods as Section 5 has them: each kernel by itself, f the times that its
-  last execution took, nothing else remembered;
-- *profile* is ours (`adaptive`): kernels that hand data to each other are cut at the same places, the workload that
-  explains all executions is fitted, and shares change only for a gain that is foreseen;
-- *estimates* is the same begun by the project's first guesses instead.
+- *fixed point* and *broyden*: the paper's methods (Section 5), each kernel by itself;
+- *profile*: ours (`adaptive`), with families of kernels and a fitted workload;
+- *estimates*: the same, started from first guesses.
 
-Speed-ups are over the device that is fastest alone. *Oracle* is the split with which the slowest device ends as early
-as can be, found with the true times. The applications are our own (`manycl_bench/libsplit`): a cipher, random numbers,
-options, bodies in a crowd that drifts, a matrix whose last rows are the longest, and kernels that compute what
-PolyBench's do.
+Speed-ups are over the fastest single device. *Oracle* is the best split by the true times. The applications are our
+own (`manycl_bench/libsplit`).
 """
 GRANULARITY = """\
-How many times as long as the shortest the longest is: a work-group of AESEncrypt {AESEncrypt:.2f} (the paper's Figure 1
-a: nearly constant) and of EP {EP:.2f} (b: drops at regular intervals) by how many there are, {steps} granularities, on
-the same device; a quarter of SPMV {SPMV:.2f} by where it begins (c: more than 7); a quarter of the N-body {NBody:.2f}
-in one iteration (d; Figure 5 a: more than 3).
+How many times as long as the shortest the longest is. A work-group of AESEncrypt: {AESEncrypt:.2f} (the paper's Figure
+1 a: nearly constant); of EP: {EP:.2f} (b: drops at regular intervals), over {steps} granularities on one device. A
+quarter of SPMV: {SPMV:.2f} (c: more than 7). A quarter of the N-body: {NBody:.2f} in one iteration (d; Figure 5 a: more
+than 3).
 """
 ITERATIONS = """\
 The paper needs 3 iterations for AESEncrypt (2.15x) with both methods, for EP (2.8x) 6 with the fixed point and 4 with
@@ -149,30 +139,22 @@ Broyden's method. Here the best of the first ten, and the first iteration within
 
 {reached}
 
-As in the paper, AESEncrypt's variations come from shares that are no whole numbers of work-groups: some are handed to
-and fro, with their data. EP's time is a staircase, and where a share lies on its steps decides.
+AESEncrypt varies because shares are no whole numbers of work-groups. EP's time is a staircase.
 """
 DRIFT = """\
-Evenly divided, the slowest range takes several times as long as the fastest one, and which it is changes. Adapted from
-the same start, the slowest device is longer than the mean by
+Divided evenly, the slowest range takes several times as long as the fastest. Adapted, the slowest device is longer than
+the mean by:
 {imbalance}
 """
 OVERALL = """\
-All repetitions together, the first one with its transfers among them. *Behind the oracle*: how much longer than the
-oracle's the last repetitions take; *settled*: after how many repetitions none is longer than the oracle's by more than
-3 % (-: not within these). The paper's methods adapt Jacobi's stencil and its copy one by one, so that rows move between
-them in every repetition, and are far from the oracle, as they were in the paper; *profile* cuts both at the same
-places. Where a device has few work-groups for each of its compute units (ATAX to MVT, and the triangles of CORR and
-COVAR) its time is a staircase, which no method sees coming.
-
-*auto, once*: what the default policy makes of a single run, with all data on the host and launches' times known, over
-the device that is fastest at that. It plans for this one run: it divides where that pays at once, and leaves the rest
-where it is fastest.
+All repetitions together, with the first one's transfers. *Behind the oracle*: how much longer the last repetitions
+take. *Settled*: from which repetition on none is more than 3 % behind (-: never). The raw figures have both for the
+paper's methods. These adapt Jacobi's stencil and copy one by one, so rows move in every repetition; *profile* cuts both
+at the same places. *auto, once*: a single run by the default policy, over the device that is fastest at that.
 """
 SLOWER = """\
-Divided all the time, some are slower than one device alone, all repetitions together: {slower}. Bringing their data to
-several devices, and the first repetition, evenly divided, cost more than dividing gains in so few repetitions.
-`auto` does not divide what is not faster for it: the least of *auto, once* is {least:.2f}.
+Divided all the time, some are slower than one device alone: {slower}. Their transfers and the first, even division cost
+more than dividing gains. `auto` does not divide them: the least of *auto, once* is {least:.2f}.
 """
 
 
@@ -187,7 +169,6 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     reached = "\n".join(_reached(of) for of in figures["per_iteration"])
     yield f"## Speed-up per iteration\n{ITERATIONS.format(reached=reached)}"
     yield "![per iteration](libsplit_iterations.png)\n"
-    yield from table(["application", "policy", *map(str, range(1, 11))], _iterations(figures["per_iteration"]))
     drift = figures["drifting"]
     said = "; ".join(
         f"{label.replace('_', ' ')}: {_mean(drift[f'{label}_imbalance_percent'][2:]):.1f} % on average from the third "
@@ -198,7 +179,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "\n![drift](libsplit_drift.png)\n"
     yield f"## All applications\n{OVERALL}\n{_slower(figures['overall'])}\n![overall](libsplit_overall.png)\n"
     head = ["application", "fastest alone", "ms", *(label.replace("_", " ") for label in LABELS), "auto, once"]
-    head += [f"{word}: {m.replace('_', ' ')}" for word in ("behind the oracle", "settled") for m in METHODS]
+    head += ["behind the oracle", "settled"]
     for name, rows in figures["overall"].items():
         yield f"### {name}\n"
         yield from table(head, map(_row, rows))
@@ -268,20 +249,14 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _iterations(found: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
-    for of in found:
-        for label in LABELS:
-            yield [of["application"], label.replace("_", " "), *(f"{v:.2f}" for v in of[label][:10])]
-
-
 def _row(r: dict[str, Any]) -> list[str]:
-    settled = [r[f"{m}_settled"] for m in METHODS]
+    settled = r[f"{METHODS[0]}_settled"]
     return [
         r["application"],
         r["best_device"],
         f"{r['alone_ms']:.2f}",
         *(f"{r[f'{label}_speedup']:.2f}" for label in LABELS),
         f"{r['auto_once_speedup']:.2f}",
-        *(f"{r[f'{m}_behind_percent']:.1f} %" for m in METHODS),
-        *("-" if n is None else str(n) for n in settled),
+        f"{r[f'{METHODS[0]}_behind_percent']:.1f} %",
+        "-" if settled is None else str(settled),
     ]

@@ -307,14 +307,11 @@ def write(figures: Mapping[str, Any], folder: Path) -> None:
 
 
 ABOUT = """\
-Matrices of {n} rows, single precision, on {devices}; data are on the
-host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and
-asynchronous; *by hand* is PyOpenCL on that device (of a native one: on the same cores by the processor's best OpenCL
-driver) with copies from and to NumPy's memory. Speed-ups are over in order,
-medians of {repeats} turns in which all ways run one after another, after {warm} runs of each: a steady state, in which
-`balance`, `mkmd` and `auto` have learned from their own runs and repeat a plan that they keep. Inputs and results are
-arrays that manycl has allocated; programs are built. Once a plan is kept its repetitions are not timed by the devices'
-clocks, also in order. The results of the first and the last turn are equal.
+Matrices of {n} rows, single precision, on {devices}; data are on the host before and after. *In order* is the engine
+with everything on the fastest device, transfers pinned and asynchronous. *By hand* is PyOpenCL on that device (for a
+native one: the best OpenCL driver of the same cores) with copies from and to NumPy's memory. Speed-ups are over in
+order: medians of {repeats} turns in which all ways run one after another, after {warm} runs of each, so `balance`,
+`mkmd` and `auto` repeat a plan that they keep. The results of the first and the last turn are equal.
 """
 _OVERALL = {
     "geometric mean": "geomean_speedup_{}",

@@ -233,8 +233,8 @@ class Model:
         """Let a copy begin when its lane's device knows that the contents are in the source."""
         contents, model = copy.contents, self._model
         if contents.made is None:
-            early = self.at(self.timeline.known(contents.known.get(copy.source, INITIAL), copy.lane))
-            model.add(copy.begin >= early).only_enforce_if(copy.present)
+            end, heard, device, _ = self.timeline.made(contents.known.get(copy.source, INITIAL))
+            model.add(copy.begin >= self.at(end if device == copy.lane else heard)).only_enforce_if(copy.present)
             return
         end, handover = self.end[contents.made], self._ticks(self.problem.handover)
         for d, there in self.on[contents.made].items():

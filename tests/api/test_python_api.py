@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import DeviceError, LaunchError, PolicyError, ResultError, RunError, SourceError
+from manycl.run.session.session import Session
 
 SOURCE = """
 __kernel void combine(__global const int *a, __global const int *b, __global int *c, int m) {
@@ -367,6 +369,19 @@ def test_a_kernel_that_does_not_build_on_a_device(
         with pytest.raises(SourceError, match=words):
             queue.finish()
         assert (x.get() == 0).all()  # nothing ran
+
+
+def test_a_kernel_that_the_first_device_does_not_build_runs_on_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where commands are given to a device as they are enqueued."""
+    monkeypatch.setattr(Session, "guessed_first", lambda session, launch: 0.0)
+    program = mc.Program(NOT_THERE)
+    for devices in ("opencl/2#0,native/2#1", "native/2#1,opencl/2#0"):
+        with mc.Queue(devices) as queue, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            x = queue.zeros(N, np.int32)
+            for _ in range(3):
+                program.f(queue, (N,), (16,), x)
+                assert x.get().tolist() == [1] + [0] * (N - 1)
 
 
 @pytest.mark.parametrize("source", [NOT_THERE, LIKE_A_FUNCTION])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -17,18 +20,24 @@ import pytest
 import manycl as mc
 from manycl.cli import main
 from manycl.cluster import exchange
+from manycl.cluster.commands import NodeCommands
 from manycl.cluster.opening import _warn_of_openness
 from manycl.errors import DeviceError
+from manycl.trace import Trace
 from tests.cluster.counting import Even
 from tests.cluster.test_programs import GROUP, PROGRAM, N
 
 SESSIONS = 6
+FIRST = 24
+"""Runs after which there is all that a loop needs."""
+RUNS = int(os.environ.get("MANYCL_TEST_RUNS", "40"))
+"""Runs after which there is no more than that."""
 EXAMPLE = Path(mc.__file__).parent / "examples" / "matrix_equation" / "matrix_equation.json"
 
 
 def left_behind(dask_worker: Any) -> tuple[int, int, int]:
     """Sessions, threads of manycl's and open files of a worker."""
-    sessions = len(dask_worker.plugins["manycl"]._sessions)
+    sessions = len(dask_worker.plugins["manycl"].sessions)
     threads = sum(thread.name.startswith("manycl-node") for thread in threading.enumerate())
     return sessions, threads, len(os.listdir("/proc/self/fd"))
 
@@ -70,7 +79,7 @@ def test_what_a_client_is_refused() -> None:
 
 
 def client_of(address: str, asynchronous: bool = False) -> Any:
-    nothing = dict.fromkeys(("security", "loop", "sync", "run", "register_plugin"), print)
+    nothing = dict.fromkeys(("security", "loop", "sync", "run", "register_plugin", "persist", "who_has"), print)
     return SimpleNamespace(scheduler=SimpleNamespace(address=address), asynchronous=asynchronous, **nothing)
 
 
@@ -116,26 +125,101 @@ def leave_room_for(nbytes: int) -> int:
 def under_way(dask_worker: Any) -> list[Any]:
     """What a worker's sessions have received and nobody has taken, and what is still to arrive elsewhere."""
     found: list[Any] = []
-    for session in dask_worker.plugins["manycl"]._sessions.values():
+    for session in dask_worker.plugins["manycl"].sessions.values():
         found += [*session.arbiter._there, *session._outbox._waiting, *session._outbox._tasks]
         found += [*filter(None, (*session.arbiter._held.values(), *session._outbox._in_flight.values()))]
     return found
 
 
-def test_nothing_is_left_of_runs_and_little_is_under_way_at_a_time(client: Any) -> None:
+def held(dask_worker: Any) -> dict[str, Any]:
+    """What a worker has: of the session's things, memory, files and threads."""
+    (commands,) = [found for found in gc.get_objects() if isinstance(found, NodeCommands)]
+    tables = [commands._memory, commands._programs, commands._kernels, commands._timed, commands._spans]
+    devices: Any = commands.device
+    return {
+        "things": [*map(len, tables)],
+        "bytes": {name: sum(use) for name, use in devices._queue.session.memory().items()},
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "files": sorted(str(path) for path in Path(dask_worker.local_directory).rglob("*")),
+        "threads": threading.active_count(),
+    }
+
+
+def mine(queue: mc.Queue) -> dict[str, Any]:
+    """What this process has."""
+    session = queue.session
+    links = [lanes.driver.link for lanes in session.backend.lanes]  # type: ignore[attr-defined]
+    return {
+        "commands": [[*link._under_way, *link._answers, *link._commands, *link._frames] for link in links],
+        "bytes": {name: sum(use) for name, use in session.memory().items()},
+        "buffers": [len(session.backend.memory._stored), len(session.directory.valid)],
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+    }
+
+
+@pytest.mark.parametrize("checkpoint", [0, 4])
+def test_nothing_is_left_of_runs_and_little_is_under_way_at_a_time(client: Any, checkpoint: int) -> None:
     before = client.run(leave_room_for, 0)
     try:
-        with mc.Queue(client, policy=Even()) as queue:
+        with mc.Queue(client, policy=Even(), checkpoint=checkpoint) as queue:
             expected = sweeps(queue)
-            for _ in range(30):
-                assert sweeps(queue).tobytes() == expected.tobytes()
-            for lanes in queue.session.backend.lanes:
-                link = lanes.driver.link  # type: ignore[attr-defined]
-                assert [*link._under_way, *link._answers, *link._commands, *link._frames] == []
-            end = time.monotonic() + 10  # the last message may have come, and its sender not know it yet
-            while any(left := client.run(under_way).values()) and time.monotonic() < end:
-                time.sleep(0.01)
-            assert [*left] == [[] for _ in before]
+
+            def some(count: int) -> tuple[Any, Any]:
+                for _ in range(count):
+                    assert sweeps(queue).tobytes() == expected.tobytes()
+                end = time.monotonic() + 10  # the last message may have come, and its sender not know it yet
+                while any(left := client.run(under_way).values()) and time.monotonic() < end:
+                    time.sleep(0.01)
+                assert [*left] == [[] for _ in before]
+                return mine(queue), client.run(held)
+
+            first = some(FIRST)
+            assert some(RUNS) == first
     finally:
         for worker, nbytes in before.items():
             client.run(leave_room_for, nbytes, workers=[worker])
+
+
+PYOPENCL = """
+import numpy as np
+import pyopencl as cl
+
+context = cl.create_some_context(interactive=False)
+queue = cl.CommandQueue(context)
+product = cl.Program(context, '''
+kernel void product(global const float *a, global const float *b, global float *c, long n) {
+    long x = get_global_id(0), y = get_global_id(1);
+    float sum = 0;
+    for (long k = 0; k < n; k++) sum += a[y * n + k] * b[k * n + x];
+    c[y * n + x] = sum;
+}
+''').build().product
+n = 192
+start = np.random.default_rng(1).random((n, n), np.float32) / n
+a, b = (cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=start) for _ in range(2))
+c = cl.Buffer(context, cl.mem_flags.READ_WRITE, start.nbytes)
+for _ in range(4):
+    product(queue, (n, n), (16, 4), a, b, c, np.int64(n))
+    a, c = c, a
+found = np.empty_like(start)
+cl.enqueue_copy(queue, found, a)
+print(found.tobytes().hex())
+"""
+
+
+def test_an_unmodified_program(client: Any, tmp_path: Path) -> None:
+    program, trace = tmp_path / "program.py", tmp_path / "runs.jsonl"
+    program.write_text(PYOPENCL, encoding="utf-8")
+    told = []
+    for how in (["--cluster", client.scheduler.address, "--trace", str(trace)], ["--devices", "cpu"]):
+        words = [sys.executable, "-m", "manycl", "exec", "--policy", "balance", *how, "--", str(program)]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=200, check=True)
+        told.append(ended.stdout)
+    assert told[0] == told[1] != ""
+    assert {kernel.device for kernel in Trace.load(trace).kernels()} == {"node0", "node1"}
+
+
+def test_the_command_line_of_programs_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exec", "--cluster", "tcp://127.0.0.1:1", "--devices", "cpu", "--", "true"]) == 2
+    assert "devices of their own" in capsys.readouterr().err

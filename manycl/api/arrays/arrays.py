@@ -215,8 +215,8 @@ class Array(ArrayOperators, Interchange):
         """Give the contents in place, for reading and writing on the host without a copy, while the ``with`` block
         lasts::
 
-        with a.map() as host:
-            host[:] = data
+            with a.map() as host:
+                host[:] = data
         """
         self.use(self.queue)
         self.queue.finish()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import LaunchError, ResultError
+from manycl.graph.graph import BufferArg
 from manycl.graph.launch import leaves
 
 AnyArray = npt.NDArray[Any]
@@ -62,3 +64,13 @@ def copy_contents(target: AnyArray, source: AnyArray) -> None:
 def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:
     """Return a C-contiguous array's memory as bytes (no copy)."""
     return array.reshape(-1).view(np.uint8)
+
+
+def view_of(data: npt.NDArray[np.uint8], what: tuple[Any, Any, BufferArg], written: Collection[BufferArg]) -> AnyArray:
+    """Return bytes as an array of a shape and type, for an argument that a host function has; read-only where that is
+    not ``written``."""
+    shape, dtype, argument = what
+    view: AnyArray = data.view(dtype).reshape(shape)
+    if argument not in written:
+        view.flags.writeable = False
+    return view

@@ -3,6 +3,7 @@ one of these gets a copy of its own; what is enqueued runs first."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.api.arrays.host_arrays import as_array
+from manycl.errors import ResultError
 
 
 class Interchange:
@@ -47,6 +49,18 @@ class Interchange:
 
     def __int__(self: Any) -> int:
         return int(self.item())
+
+    # Dask
+
+    def as_dask(self: Any) -> Any:
+        """Return the contents as they are now as an array of Dask's (``dask.array``), whose chunks are futures and stay
+        on the workers that have them. Runs what is enqueued. Raises ResultError where the devices are no workers of a
+        Dask cluster."""
+        if not any(device.kind == "node" for device in self.queue.session.machine.devices):
+            raise ResultError("the devices are no workers of a Dask cluster", hint="mc.Queue(client)")
+        from manycl.api.node import as_chunks
+
+        return as_chunks(self)
 
     # NumPy
 
@@ -108,6 +122,12 @@ class Interchange:
 
 def _on_host(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, Interchange) else value
+
+
+def are_chunks(contents: Any) -> bool:
+    """Return whether contents are an array of Dask's."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(contents, module.Array)
 
 
 def from_others(contents: Any) -> npt.NDArray[Any]:

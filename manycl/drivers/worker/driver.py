@@ -20,12 +20,11 @@ from manycl.drivers.worker.link import (
     WorkerEvent,
     WorkerKernel,
     WorkerLink,
-    WorkerMemory,
-    WorkerProgram,
     WorkerQueue,
 )
 from manycl.drivers.worker.messages import Channel
 from manycl.drivers.worker.rows import copy_rows
+from manycl.drivers.worker.things import RemoteMemory, RemoteProgram
 from manycl.errors import anew
 from manycl.machine import HOST, Device
 from manycl.region import Rectangle
@@ -74,7 +73,7 @@ class WorkerDriver:
     def has_crashed(self) -> bool:
         return self._link.has_crashed
 
-    def allocate(self, nbytes: int, host: Bytes | None = None) -> WorkerMemory:
+    def allocate(self, nbytes: int, host: Bytes | None = None) -> RemoteMemory:
         offset = None
         if host is not None:
             if self.device.memory != HOST:
@@ -82,18 +81,16 @@ class WorkerDriver:
             offset = self._shared.place(host)
             if offset is None:
                 raise DriverError(f"{self.device.name} computes in another process, which has not got this memory")
-        memory = WorkerMemory(self._dropped, nbytes, host)
+        memory = RemoteMemory(self._dropped, nbytes, host)
         self._link.ask("memory", memory.number, nbytes, offset)
         return memory
 
-    def part(self, allocation: WorkerMemory, offset: int, nbytes: int) -> WorkerMemory:
-        if offset < 0 or offset + nbytes > allocation.nbytes or offset % self.device.alignment:
-            raise DriverError(f"{nbytes} bytes from {offset} on are no part of {allocation.nbytes} bytes")
-        memory = WorkerMemory(self._dropped, nbytes, allocation)
+    def part(self, allocation: RemoteMemory, offset: int, nbytes: int) -> RemoteMemory:
+        memory = allocation.part(self._dropped, offset, nbytes, self.device)
         self._link.hold("part", memory.number, allocation.number, offset, nbytes)
         return memory
 
-    def free(self, allocation: WorkerMemory) -> None:
+    def free(self, allocation: RemoteMemory) -> None:
         if not allocation.is_freed:
             allocation.is_freed = True
             allocation.kept = None
@@ -104,14 +101,14 @@ class WorkerDriver:
 
     # programs
 
-    def build(self, source: Source) -> WorkerProgram:
-        program = WorkerProgram(self._dropped)
+    def build(self, source: Source) -> RemoteProgram:
+        program = RemoteProgram(self._dropped)
         path = os.path.abspath(source.path)
         options = _absolute(source.options)
         self._link.ask("program", program.number, source.text, options, path)
         return program
 
-    def kernel(self, program: WorkerProgram, name: str) -> WorkerKernel:
+    def kernel(self, program: RemoteProgram, name: str) -> WorkerKernel:
         kernel = WorkerKernel(self._dropped)
         kernel.most_items = self._link.ask("kernel", kernel.number, program.number, name)
         return kernel
@@ -156,8 +153,8 @@ class WorkerDriver:
     ) -> Sequence[WorkerEvent]:
         self._link.check()
         number, waits = queue.given + 1, _waits(after)
-        host = target if not isinstance(target.memory, WorkerMemory) else source
-        if isinstance(host.memory, WorkerMemory):
+        host = target if not isinstance(target.memory, RemoteMemory) else source
+        if isinstance(host.memory, RemoteMemory):
             event = WorkerEvent(queue, number, None, None)
             there = _place(target), _place(source)
         else:
@@ -169,17 +166,17 @@ class WorkerDriver:
             there = (of_host, _place(source)) if host is target else (_place(target), of_host)
         return [self._link.give(event, "copy", waits, *there, [rect[:4] for rect in rectangles])]
 
-    def read(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
+    def read(self, queue: WorkerQueue, out: Bytes, source: RemoteMemory, low: int) -> WorkerEvent:
         event = self.download(queue, out, source, low)
         self.flush(queue)
         self.wait(event)
         return event
 
-    def download(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
+    def download(self, queue: WorkerQueue, out: Bytes, source: RemoteMemory, low: int) -> WorkerEvent:
         self._link.check()
         return self._copy_staged(queue, End(out), End(source, -low), (Rectangle(0, len(out)),), ())
 
-    def write(self, queue: WorkerQueue, target: WorkerMemory, data: Bytes, low: int) -> WorkerEvent:
+    def write(self, queue: WorkerQueue, target: RemoteMemory, data: Bytes, low: int) -> WorkerEvent:
         end = low + len(data)
         stage = self._stage(end)
         stage[low:end] = data
@@ -189,7 +186,7 @@ class WorkerDriver:
         self, queue: WorkerQueue, target: End, source: End, rectangles: Sequence[Rectangle], waits: m.Waits
     ) -> WorkerEvent:
         """By shared memory: what goes to the device is put there now, what comes from there is fetched at the end."""
-        is_upload = isinstance(target.memory, WorkerMemory)
+        is_upload = isinstance(target.memory, RemoteMemory)
         device, host = (target, source) if is_upload else (source, target)
         data: Bytes = host.memory
         low, number = device.low, _place(device)[0]
@@ -232,7 +229,7 @@ class WorkerDriver:
     def fill(
         self,
         queue: WorkerQueue,
-        target: WorkerMemory,
+        target: RemoteMemory,
         pattern: bytes,
         offset: int,
         nbytes: int,

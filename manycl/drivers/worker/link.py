@@ -1,12 +1,11 @@
-"""The connection to a worker process: questions and their answers, commands and their ends, and its death; and what its
-user has of the device: memory, programs, kernels, queues and events, by their numbers there."""
+"""The connection to a worker process: questions and their answers, commands and their ends, and its death; and the
+kernels, queues and events of who uses it, by their numbers there."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from manycl.drivers.driver import BuildError, DeviceLost, DriverError
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
 from manycl.drivers.worker.messages import Channel
+from manycl.drivers.worker.things import DroppedThings, NumberedThing, RemoteMemory, numbers
 from manycl.graph.graph import LocalArg
 from manycl.utilities.prompt import be_prompt
 
@@ -214,41 +214,7 @@ class WorkerLink:
             self._news.notify_all()
 
 
-DroppedThings = deque[tuple[str, int]]
-"""What nobody has any more, and the worker process has not been told of."""
-
-_numbers = itertools.count(1)
-
-
-class _NumberedThing:
-    """A thing with a number, which is dropped there when it is dropped here."""
-
-    __slots__ = ("__weakref__", "number")
-    kind = ""
-
-    def __init__(self, dropped: DroppedThings) -> None:
-        self.number = next(_numbers)
-        # by whichever thread, at any time: it only leaves word
-        weakref.finalize(self, dropped.append, (self.kind, self.number)).atexit = False
-
-
-class WorkerMemory(_NumberedThing):
-    """``kept``: what has the memory, a host array or the whole; ``is_freed``: by ``free``."""
-
-    __slots__ = ("is_freed", "kept", "nbytes")
-    kind = "memory"
-
-    def __init__(self, dropped: DroppedThings, nbytes: int, kept: object = None) -> None:
-        super().__init__(dropped)
-        self.nbytes, self.kept, self.is_freed = nbytes, kept, False
-
-
-class WorkerProgram(_NumberedThing):
-    __slots__ = ()
-    kind = "program"
-
-
-class WorkerKernel(_NumberedThing):
+class WorkerKernel(NumberedThing):
     """``unsent``: what arguments are set to since the last launch; ``held``: the memory that others are set to."""
 
     __slots__ = ("held", "most_items", "unsent")
@@ -258,11 +224,11 @@ class WorkerKernel(_NumberedThing):
         super().__init__(dropped)
         self.most_items = 0
         self.unsent: dict[int, m.Value] = {}
-        self.held: dict[int, WorkerMemory] = {}
+        self.held: dict[int, RemoteMemory] = {}
 
     def set(self, index: int, value: Any) -> None:
         """Set an argument, as DeviceKernel.set."""
-        if type(value) is WorkerMemory:
+        if type(value) is RemoteMemory:
             self.unsent[index] = value.number
             self.held[index] = value
         elif type(value) is bytes:
@@ -280,7 +246,7 @@ class WorkerQueue:
     __slots__ = ("given", "number", "pending", "progress")
 
     def __init__(self, progress: Any = None) -> None:
-        self.number = next(_numbers)
+        self.number = next(numbers)
         self.progress = progress
         self.given = 0
         self.pending: deque[WorkerEvent] = deque()

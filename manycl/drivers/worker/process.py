@@ -27,7 +27,8 @@ from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
 from manycl.drivers.worker.ends import Ends
 from manycl.drivers.worker.messages import Channel
-from manycl.errors import ManyclError, anew
+from manycl.drivers.worker.things import HostedThings, words
+from manycl.errors import ManyclError
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST
 from manycl.region import Rectangle
@@ -103,7 +104,7 @@ class _HostedKernel:
         self.wrong: dict[int, str] = {}
 
 
-class Hosted:
+class Hosted(HostedThings):
     """The client's things here, all of them; it calls the public functions but ``serve`` and ``close``. ``warm``: what
     is kept for the next one."""
 
@@ -115,20 +116,18 @@ class Hosted:
     """What is done without an answer."""
 
     def __init__(self, channel: Channel, warm: Warm) -> None:
+        super().__init__()
         self._channel = channel
         self._warm = warm
         self._shared: mmap.mmap | None = None
         self._driver: Driver | None = None
         self._opened = ""
-        self._memory: dict[int, Any] = {}
-        self._programs: dict[int, Any] = {}
-        self._kernels: dict[int, _HostedKernel] = {}
         self._queues: dict[int, Ends] = {}
         self._news = threading.Condition()
         self._builders = ThreadPoolExecutor(_BUILDERS, "manycl-build")
 
     @property
-    def _device(self) -> Driver:
+    def device(self) -> Driver:
         if self._driver is None:
             raise DriverError("no device is open")
         return self._driver
@@ -158,10 +157,10 @@ class Hosted:
         self._builders.shutdown()
         for queue in self._queues.values():
             queue.close()
-            self._warm.put_away(self._device, queue.timed, queue.queue)
+            self._warm.put_away(self.device, queue.timed, queue.queue)
         for memory in self._memory.values():
             with suppress(DriverError):
-                self._device.free(memory)
+                self.device.free(memory)
         for table in (self._memory, self._programs, self._kernels, self._queues):
             table.clear()
         if self._driver is not None:
@@ -175,7 +174,7 @@ class Hosted:
         try:
             self._send("reply", reply, getattr(self, name)(*given), None, False)
         except Exception as error:
-            self._send("reply", reply, None, _words(error), isinstance(error, BuildError))
+            self._send("reply", reply, None, words(error), isinstance(error, BuildError))
 
     def _send(self, *message: Any) -> None:
         with suppress(OSError):  # it is gone, which the reader hears
@@ -206,43 +205,32 @@ class Hosted:
         self._opened = self._warm.key(selection, own)
 
     def clock(self) -> float | None:
-        return self._device.clock()
+        return self.device.clock()
 
     def memory(self, number: int, nbytes: int, offset: int | None) -> None:
         """``offset``: of host memory that becomes the device's (None: new memory)."""
         host = None if offset is None else self._host(offset, nbytes)
-        self._memory[number] = self._device.allocate(nbytes, host)
-
-    def part(self, number: int, whole: int, offset: int, nbytes: int) -> None:
-        try:
-            self._memory[number] = self._device.part(self._of(whole), offset, nbytes)
-        except DriverError as error:
-            self._memory[number] = error  # for who uses it
+        self._memory[number] = self.device.allocate(nbytes, host)
 
     def free(self, number: int) -> None:
         """Free memory that nothing under way uses."""
         memory = self._memory.pop(number, None)
         if memory is not None and not isinstance(memory, DriverError):
-            self._device.free(memory)
-
-    def drop(self, kind: str, number: int) -> None:
-        """Forget a thing that nobody has any more; what is under way may still use it."""
-        tables: dict[str, dict[int, Any]] = {"memory": self._memory, "program": self._programs, "kernel": self._kernels}
-        tables[kind].pop(number, None)
+            self.device.free(memory)
 
     def program(self, number: int, text: str, options: Sequence[str], path: str) -> None:
-        self._programs[number] = self._warm.program(self._device, Source(text, tuple(options), path))
+        self._programs[number] = self._warm.program(self.device, Source(text, tuple(options), path))
 
     def kernel(self, number: int, program: int, name: str) -> int:
         """The work-items that a work-group of it may have."""
-        kernel = self._device.kernel(self._programs[program], name)
+        kernel = self.device.kernel(self._programs[program], name)
         self._kernels[number] = _HostedKernel(kernel)
         return kernel.most_items
 
     def queue(self, number: int, timed: bool, place: int) -> None:
         """``place``: where in host memory its progress is (:mod:`manycl.drivers.worker.progress`)."""
-        queue, words = self._warm.queue(self._device, timed), self._host(place, 8 * progress.WORDS).view(np.uint64)
-        self._queues[number] = Ends(self._device, queue, number, timed, self._send, self._news, words)
+        queue, words = self._warm.queue(self.device, timed), self._host(place, 8 * progress.WORDS).view(np.uint64)
+        self._queues[number] = Ends(self.device, queue, number, timed, self._send, self._news, words)
 
     # commands
 
@@ -252,7 +240,7 @@ class Hosted:
             events = getattr(self, name)(queue.queue, after, *given)
             queue.given(command, events, [(self._queues[q], n) for q, n in after if q in self._queues])
         except Exception as error:
-            queue.refused(command, _words(error))
+            queue.refused(command, words(error))
 
     def launch(
         self,
@@ -268,22 +256,20 @@ class Hosted:
         kernel = self._kernels[number]
         self._set(kernel, sets)  # also where it cannot be enqueued: they are not told again
         local, offset = (None if size is None else tuple(size) for size in sizes)
-        return [
-            self._device.launch(queue, kernel.kernel, tuple(global_size), local, offset, self._after(after) or None)
-        ]
+        return [self.device.launch(queue, kernel.kernel, tuple(global_size), local, offset, self._after(after) or None)]
 
     def copy(
         self, queue: Queue, after: m.Waits, target: m.Place, source: m.Place, rectangles: Sequence[Sequence[int]]
     ) -> Sequence[Event]:
         ends = self._end(target), self._end(source)
-        return self._device.copy(queue, *ends, [Rectangle(*rect) for rect in rectangles], self._after(after))
+        return self.device.copy(queue, *ends, [Rectangle(*rect) for rect in rectangles], self._after(after))
 
     def fill(
         self, queue: Queue, after: m.Waits, number: int, pattern: str, offset: int, nbytes: int
     ) -> Sequence[Event]:
         """``pattern`` in hexadecimal digits."""
-        what = self._of(number), bytes.fromhex(pattern), offset, nbytes
-        return [self._device.fill(queue, *what, self._after(after))]
+        what = self.of(number), bytes.fromhex(pattern), offset, nbytes
+        return [self.device.fill(queue, *what, self._after(after))]
 
     def _set(self, kernel: _HostedKernel, sets: Sequence[tuple[int, Any]]) -> None:
         """Set all of them; then raise DriverError if one could not be set, now or before."""
@@ -292,13 +278,13 @@ class Hosted:
                 kernel.kernel.set(index, self._value(value))
                 kernel.wrong.pop(index, None)
             except Exception as error:
-                kernel.wrong[index] = _words(error)
+                kernel.wrong[index] = words(error)
         if kernel.wrong:
             raise DriverError(next(iter(kernel.wrong.values())))
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, int):
-            return self._of(value)
+            return self.of(value)
         return LocalArg(value["local"]) if isinstance(value, dict) else bytes.fromhex(value[0])
 
     def _after(self, waits: m.Waits) -> list[Event]:
@@ -306,25 +292,13 @@ class Hosted:
         found = [self._queues[queue].event(number) for queue, number in waits if queue in self._queues]
         return [event for event in found if event is not None]
 
-    def _of(self, number: int) -> Any:
-        memory = self._memory.get(number)
-        if memory is None:
-            raise DriverError("the memory has been freed")
-        if isinstance(memory, DriverError):
-            raise anew(memory)
-        return memory
-
     def _end(self, place: m.Place) -> End:
         number, first, *rest = place
-        return End(self._host(first, rest[0])) if number is None else End(self._of(number), first)
+        return End(self._host(first, rest[0])) if number is None else End(self.of(number), first)
 
     def _host(self, offset: int, nbytes: int) -> Any:
         assert self._shared is not None
         return np.frombuffer(self._shared, np.uint8, nbytes, offset)
-
-
-def _words(error: Exception) -> str:
-    return (error.message if isinstance(error, ManyclError) else f"{type(error).__name__}: {error}") or "it failed"
 
 
 def serve_clients(descriptor: int) -> None:

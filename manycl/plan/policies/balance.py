@@ -35,7 +35,8 @@ from manycl.plan.problem import Problem
 from manycl.plan.search.insertion import setting
 from manycl.plan.search.partition import Slot, of_equal_cost, place_ranges, water_fill, where_data_are
 from manycl.plan.search.rank import priority_order
-from manycl.plan.timeline.timeline import Reach, Timeline
+from manycl.plan.timeline.reach import Reach
+from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import PLANNING
 
 _ROUNDS = whole("rounds", 3, 1)

@@ -113,9 +113,7 @@ class _Growing:
                 arrive = timeline.arrival(self._needs[node], d, new_hops, new_after)
                 if arrive > ready:
                     ready = arrive
-            given = self._given + self._enqueues[d][0]
-            for hop in new_hops:
-                given += self._enqueues[hop[0].device][1]
+            given = (new_hops[-1].given if new_hops else self._given) + self._enqueues[d][0]
             if given > ready:
                 ready = given
             if lane.single:
@@ -136,7 +134,7 @@ class _Growing:
             ready = max([self._host_free, *[heard[p] for p in before]])
             if timeline is not None and self._moving:
                 ready = max(ready, timeline.arrival(self._needs[node], ON_HOST, hops, after))
-            spent += sum([self._enqueues[h[0].device][1] for h in hops])
+            spent = hops[-1].given if hops else spent
             begin = finish = self._host_free = max(ready, spent)
         elif self._lanes[chosen].single:
             self._lanes[chosen].free[0] = finish

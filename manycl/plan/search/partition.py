@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
 from manycl.model.occupancy import LaunchRange
-from manycl.plan.timeline.timeline import Reach, Timeline
+from manycl.plan.timeline.reach import Reach
+from manycl.plan.timeline.timeline import Timeline
 
 ITERATIONS = 40  # steps of Newton's method, at most; our own choice
 

@@ -53,8 +53,9 @@ class BusyIntervals:
     def take(self, start: float, end: float) -> None:
         """Occupy an interval that is free."""
         ends = self.ends
-        if not ends or ends[-1] <= start:
-            if not ends or ends[-1] < start:
+        last = ends[-1] if ends else -math.inf
+        if last <= start:
+            if last < start:
                 self._solid = len(ends)
             self.starts.append(start)
             ends.append(end)
@@ -192,21 +193,36 @@ class Ended(NamedTuple):
         return max(self.others if device == self.device else self.heard, self.own.get(device, -math.inf))
 
 
+Made = tuple[float, float, DeviceIndex | None, int]
+"""When results are known to be there: for the device (third; None: there is none) of the operation (last) that made
+them, and for all others."""
+
+
 class Operations:
     """Operations in the order of placement. ``what[op]`` is a kernel or move, ``end[op]`` its end; ``kernels[d]``: when
     device d is busy (last: the host). ``of[n]``: the operations after which node n is complete. The parts of a node
     that lie in one memory are *together*: its last one stands for all."""
+
+    # (objects of more than 30 attributes are slow to read without)
+    __slots__ = (
+        "_contended", "_enqueues", "_fixed", "_given", "_handover", "_host", "_initial", "_merged", "_queues",
+        "_several", "_slots", "_together", "_transfer", "_waits", "changes", "device", "end", "floor", "heard",
+        "kernels", "of", "problem", "rows", "what",
+    )  # fmt: skip
 
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
         """Begin without operations. ``rows[n][d]``: seconds of node n as a whole on device d."""
         self.problem = problem
         self.rows = rows
         self.floor = problem.not_before
+        self._initial: Made = (self.floor, self.floor, None, INITIAL)
         self._handover = problem.handover
         self._transfer = problem.estimates.transfer
         count = len(problem.machine.devices)
         self.kernels = [BusyIntervals() for _ in range(count + 1)]
-        self._queues = [BusyIntervals() for _ in range(2 * count + 2)]  # of transfers, by :meth:`Routes.queue`
+        self._several = problem.machine.memories > 1
+        # of transfers, by :meth:`Routes.queue`
+        self._queues = [BusyIntervals() for _ in range(2 * count + 2 if self._several else 0)]
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
         self.heard: list[float] = []  # when other devices than its own know that an operation has ended
@@ -230,17 +246,14 @@ class Operations:
         """Return what must have ended for the results of ``op`` to be there: all parts of its node in its memory."""
         return () if op == INITIAL else self._together.get(op, (op,))
 
-    def known(self, op: int, device: DeviceIndex) -> float:
-        """Return when a device knows that the results of ``op`` are there."""
-        at = self.floor
+    def made(self, op: int) -> Made:
+        """Return when the results of an operation are known to be there."""
         if op == INITIAL:
-            return at
-        if op not in self._together:
-            known = self.end[op] if self.device[op] == device != ON_HOST else self.heard[op]
-            return known if known > at else at
-        for w in self.makers(op):
-            at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
-        return at
+            return self._initial
+        end, heard, device = self.end[op], self.heard[op], self.device[op]
+        if op in self._together:  # it ends last
+            end = max([end, *[self.heard[w] for w in self._together[op] if self.device[w] != device]])
+        return end, heard, device, op
 
     @property
     def makespan(self) -> float:

@@ -15,54 +15,12 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
-from manycl.plan.problem import BufferRange, Problem
+from manycl.plan.problem import BufferRange, Problem, Way
 from manycl.plan.timeline.lacking import NetworkNeeds
-from manycl.plan.timeline.operations import BusyIntervals, Ended, Operations, times
+from manycl.plan.timeline.operations import BusyIntervals, Ended, Made, Operations, times
+from manycl.plan.timeline.reach import Reach
 from manycl.plan.timeline.writer_intervals import INITIAL, Move, WriterInterval, WriterIntervals, new
 from manycl.utilities.kept import FEW
-
-
-class Reach(NamedTuple):
-    """The end of a range of work-groups on a device, as a function of their number: data arrive at ``base`` and ``per``
-    seconds a group beyond the ``here`` groups whose data are there; it runs from ``ready`` on, for ``once`` and
-    ``each`` seconds a group; at most ``most`` groups fit at a time. An estimate: the groups are not known yet."""
-
-    device: DeviceIndex
-    ready: float
-    base: float
-    per: float
-    here: float
-    once: float
-    each: float
-    most: int
-
-    def end(self, groups: int, low: float) -> float:
-        """Return when that many groups end in a slot from ``low`` on."""
-        start = max(low, self.ready)
-        if groups > self.here:
-            start = max(start, self.base + self.per * (groups - self.here))
-        return start + self.once + self.each * groups
-
-    def slope(self, groups: float) -> float:
-        """Return the groups a second that more time allows, at about that many groups."""
-        seconds = self.each + (self.per if groups > self.here else 0.0)
-        return 1.0 / seconds if seconds > 0.0 else 0.0
-
-    def groups(self, end: float, low: float) -> float:
-        """Return how many groups can have ended by ``end`` in a slot from ``low`` on: the inverse of :meth:`end`."""
-        left = end - self.once
-        room = left - max(low, self.ready)
-        if room < 0.0:
-            return 0.0
-        count = room / self.each if self.each > 0.0 else float(self.most)
-        if count > self.here:
-            slope = self.per + self.each
-            if slope > 0.0:
-                moved = (left - self.base + self.per * self.here) / slope
-            else:
-                moved = self.most if left >= self.base else self.here
-            count = min(count, max(self.here, moved))
-        return min(count, float(self.most))
 
 
 class Schedule(NamedTuple):
@@ -76,8 +34,27 @@ class Schedule(NamedTuple):
         return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-Hop = tuple[Move, int, int | None, BusyIntervals]
-"""A transfer to be made, the operation it waits for, the index of the hop that brings its bytes or None, its queue."""
+Missing = tuple[float, BufferKey, int, int, int, int, Made]
+"""Missing bytes: when at their source, buffer, from, to, writer, source memory, and when it is known that they are."""
+
+
+class Hop(NamedTuple):
+    """A transfer to be made: all of a :class:`Move` up to its end; the operation it waits for; of the hops before it,
+    the one that brings its bytes, or None; its queue; when the host's thread has enqueued it."""
+
+    buffer: BufferKey
+    low: int
+    high: int
+    writer: int
+    source: int
+    target: int
+    device: DeviceIndex
+    start: float
+    end: float
+    origin: int
+    by: int | None
+    slots: BusyIntervals
+    given: float
 
 
 class Fit(NamedTuple):
@@ -96,15 +73,18 @@ class Fit(NamedTuple):
 class Timeline(Operations):
     """A partial schedule that grows node by node, predecessors first."""
 
+    __slots__ = (
+        "_affine", "_known_of", "_needs_of", "_predecessors", "_routes", "_version", "_ways", "_whole_needs",
+        "_whole_writes", "intervals", "memory",
+    )  # fmt: skip
+
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
         super().__init__(problem, rows)
         machine, graph = problem.machine, problem.graph
         self._predecessors, self._version = graph.predecessors, problem.estimates.version
         self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
         self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory
-        self.intervals = WriterIntervals(problem)
-        self._several = machine.memories > 1
-        self._routes = problem.routes
+        self._routes, self._ways = problem.routes, problem.ways
         self._needs_of: tuple[int, int, NetworkNeeds | None] = -1, -1, None  # of which node, after how many changes
         self._known_of: dict[int, tuple[tuple[int, ...], Ended]] = {}
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
@@ -165,7 +145,7 @@ class Timeline(Operations):
         if not self._several:
             return arrive
         memory, of, ends, devices = self.memory[device], self.intervals.of, self.end, self.device
-        missing: list[_Missing] = []
+        missing: list[Missing] = []
         for key, low, high in regions:
             intervals: Sequence[WriterInterval] | None = of.get(key)
             if not intervals:
@@ -178,10 +158,9 @@ class Timeline(Operations):
                 op = places.get(memory)
                 if op is None:
                     source = next(iter(places)) if len(places) == 1 else self._routes.nearest(places, memory)
-                    op = places[source]
-                    known = self.floor if op == INITIAL else ends[op]
-                    found = (known, key, a if a > low else low, b if b < high else high, writer, source, op)
-                    if missing and missing[-1][6] == op and _goes_on(missing[-1], found):
+                    made = self.made(places[source])
+                    found = (made[0], key, a if a > low else low, b if b < high else high, writer, source, made)
+                    if missing and _goes_on(missing[-1], found):
                         missing[-1] = (*missing[-1][:3], *found[3:])
                     else:
                         missing.append(found)
@@ -191,8 +170,6 @@ class Timeline(Operations):
                     if known > arrive:
                         arrive = known
         if missing:
-            if len(missing) > 1:
-                missing.sort(key=_by_time)
             brought = self._bring(missing, device, hops)
             if brought > arrive:
                 return brought
@@ -200,31 +177,22 @@ class Timeline(Operations):
 
     def enqueued(self, device: DeviceIndex, hops: Sequence[Hop] = ()) -> float:
         """Return when the host's thread, which enqueues in order of placement, can have enqueued a device's kernel."""
-        given = self._given[-1]
-        for hop in hops:  # one by one, as they are placed
-            given += self._enqueues[hop[0].device][1]
-        return given + self._enqueues[device][0]
+        return (hops[-1][12] if hops else self._given[-1]) + self._enqueues[device][0]
 
-    def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
+    def _bring(self, missing: list[Missing], device: DeviceIndex, hops: list[Hop]) -> float:
         """Add the first transfers, in each queue in the order in which the data are ready; return when they arrive."""
-        arrive = floor = self.floor
-        handover, host, transfer = self._handover, self._host, self._transfer
+        arrive, handover, host = self.floor, self._handover, self._host
         several = len(missing) > 1  # a single transfer shares no queue
-        queues, ways, given, enqueues = self._queues, self._routes.hops, self._given[-1], self._enqueues
-        ends, heard, devices, together = self.end, self.heard, self.device, self._together
+        if several:
+            missing.sort(key=_by_time)
+        queues, ways, given, enqueues = self._queues, self._ways, self._given[-1], self._enqueues
         busy: dict[BusyIntervals, float] = {}
-        for _, key, low, high, writer, source, op in missing:
-            nbytes, here, before = high - low, 0.0, ON_HOST
+        for _, key, low, high, writer, source, (ready, heard, before, op) in missing:
             by: int | None = None
-            for a, b, lane, queue in ways(source, device):
-                if by is not None:
-                    ready = here if lane == before else here + handover
-                elif op == INITIAL:
-                    ready = floor
-                elif together and op in together:
-                    ready = self.known(op, lane)
-                else:
-                    ready = ends[op] if devices[op] == lane else heard[op]
+            of = high - low, source, device
+            for a, b, lane, queue, seconds in ways.get(of) or self._way(*of):
+                if lane != before:
+                    ready = heard if by is None else ready + handover
                 given += enqueues[lane][1]
                 if given > ready:
                     ready = given
@@ -232,21 +200,26 @@ class Timeline(Operations):
                 if several and (until := busy.get(slots, ready)) > ready:
                     ready = until
                 if host is None:
-                    seconds, taken = transfer(nbytes, a, b), slots.ends
+                    taken = slots.ends
                     start = slots.first(ready, seconds) if taken and taken[-1] > ready else ready
-                    here = start + seconds
+                    ready = start + seconds
                 else:
-                    start, here = self.sent(slots, ready, nbytes, (a, b))
+                    start, ready = self.sent(slots, ready, high - low, (a, b))
                 if several:
-                    busy[slots] = here
-                move = new(Move, (key, low, high, writer, a, b, lane, start, here, None))
-                hops.append((move, op, by, slots))
+                    busy[slots] = ready
+                hops.append(new(Hop, (key, low, high, writer, a, b, lane, start, ready, op, by, slots, given)))
                 by, before = len(hops) - 1, lane
             if before != device:
-                here += handover
-            if here > arrive:
-                arrive = here
+                ready += handover
+            if ready > arrive:
+                arrive = ready
         return arrive
+
+    def _way(self, nbytes: int, source: int, device: DeviceIndex) -> Way:
+        """Return the transfers that bring so many bytes from a memory to a device's, each with its seconds alone."""
+        hops = self._routes.hops(source, device)
+        found = tuple([(a, b, lane, queue, self._transfer(nbytes, a, b)) for a, b, lane, queue in hops])
+        return self._ways.setdefault((nbytes, source, device), found)
 
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
         """Return the earliest place for a range of a node (``groups`` 0: all) on a device (``ON_HOST``: the host)."""
@@ -315,16 +288,16 @@ class Timeline(Operations):
             once, each = once + least - slope, each + slope
         if not hops and not (lacks and lacks.nbytes):
             return Reach(device, ready, self.floor, 0.0, float(split.groups), once, each, most or split.groups)
-        base = max([h[0].end for h in of_all if h[0].target == memory], default=self.floor)
+        base = max([hop.end for hop in of_all if hop.target == memory], default=self.floor)
         lacking, seconds, known, links = 0, 0.0, self.floor, list[BusyIntervals]()
-        for move, op, by, slots in hops:
-            nbytes = move.nbytes
-            seconds += self._transfer(nbytes, move.source, move.target)
-            if move.target == memory:
+        for hop in hops:
+            nbytes = hop.high - hop.low
+            seconds += self._transfer(nbytes, hop.source, hop.target)
+            if hop.target == memory:
                 lacking += nbytes
-                links.append(slots)
-            if by is None and op != INITIAL and self.heard[op] > known:
-                known = self.heard[op]
+                links.append(hop.slots)
+            if hop.by is None and hop.origin != INITIAL and self.heard[hop.origin] > known:
+                known = self.heard[hop.origin]
         if lacks is not None and shared is not None:
             lacking, seconds, known, defined = lacks.nbytes, lacks.seconds, lacks.known, shared.nbytes
             links.append(self._queues[self._routes.queue(memory, device)])
@@ -371,16 +344,24 @@ class Timeline(Operations):
     def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
         """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
         waits, made, arrived, add, together = [*after], list[int](), self.intervals.arrived, self._add, self._together
-        for move, origin, by, slots in hops:
+        for key, low, high, writer, a, b, lane, start, end, origin, by, slots, _ in hops:
+            move = new(Move, (key, low, high, writer, a, b, lane, start, end, None))
             if by is not None:
                 op = add(move, (made[by],), slots)
             else:
                 op = add(move, together.get(origin, (origin,)) if origin != INITIAL else (), slots)
             made.append(op)
             arrived(move, op)
-            if move.target == memory:
+            if b == memory:
                 waits.append(op)
         return waits
+
+    def bring(self, regions: Sequence[BufferRange], device: DeviceIndex) -> float:
+        """Place the transfers that bring bytes of buffers to a device's memory; return when they are there."""
+        hops: list[Hop] = []
+        arrive = self.arrival(regions, device, hops, [])
+        self._transferred(hops, (), self.memory[device])
+        return arrive
 
     def place(self, fit: Fit, queue: int | None = None) -> None:
         """Place a whole node."""
@@ -485,7 +466,8 @@ class Timeline(Operations):
         return op
 
     def _fix(self) -> None:
-        """Place the fixed assignments as they are, and their data where they put them."""
+        """Place the data that are there, and the fixed assignments as they are, with their data where they put them."""
+        self.intervals = WriterIntervals(self.problem)
         of: dict[int, list[int]] = {}
         for a in self.problem.fixed:
             of.setdefault(a.node, []).append(self._add(a, (), None))
@@ -504,14 +486,10 @@ class Timeline(Operations):
                     self.intervals.write(key, WriterInterval(low, high, node, {home: merges[0]}))
 
 
-_Missing = tuple[float, int, int, int, int, int, int]
-"""Missing bytes: when at their source, buffer, from, to, writer, source memory, the operation that did that."""
-
-
-def _goes_on(before: _Missing, missing: _Missing) -> bool:
+def _goes_on(before: Missing, missing: Missing) -> bool:
     """Return whether bytes lie behind others of the same operation, so that one transfer serves both."""
     return before[3] == missing[2] and before[:2] == missing[:2] and before[4:] == missing[4:]
 
 
-def _by_time(item: _Missing) -> float:
+def _by_time(item: Missing) -> float:
     return item[0]

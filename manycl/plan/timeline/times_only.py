@@ -6,49 +6,31 @@ from collections.abc import Sequence
 from math import inf
 
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.delays import Delays
-from manycl.plan.timeline.operations import BusyIntervals, times
-from manycl.plan.timeline.timeline import Schedule
-
-_Known = tuple[float, float, DeviceIndex | None]
-"""When contents are in a memory for the device (last) that put them there, and for others; None: at the start."""
-
-_Sent = tuple[BufferKey, BusyIntervals, int, DeviceIndex, float, float]
-"""A transfer: buffer, queue, target memory, device, start and end."""
-
-_Missing = tuple[float, BufferKey, int, int]
-"""Missing contents: when they are ready at their source, the buffer, bytes, and the source memory."""
+from manycl.plan.timeline.operations import Made, times
+from manycl.plan.timeline.timeline import Hop, Missing, Schedule, Timeline
+from manycl.plan.timeline.writer_intervals import INITIAL
 
 
-class TimesOnly:
-    """Whole kernels and whole buffers, placed node by node, predecessors first. With ``contention``, all is where a
-    :class:`~manycl.plan.timeline.timeline.Timeline` would have it, in two thirds of the time, but without dependences
-    between operations, and only for problems for which :meth:`holds` is true. Without it, transfers never meet, as in
-    the literature's model: all that counts are the delays of the ``view``."""
+class TimesOnly(Timeline):
+    """Whole kernels and whole buffers, placed node by node, predecessors first. With ``contention``, a timeline that
+    keeps no operations, only when devices and queues are busy and what is known where, which takes two thirds of the
+    time, and only for problems for which :meth:`holds` is true. Without it, transfers never meet, as in the
+    literature's model: all that counts are the delays of the ``view``."""
+
+    __slots__ = ("_at", "_contention", "_last", "_order", "_start", "_view", "_where")
 
     def __init__(self, problem: Problem, view: Delays, contention: bool) -> None:
-        self._problem, self._view, machine, nodes = problem, view, problem.machine, problem.graph.nodes
-        self._kernels = [BusyIntervals() for _ in range(len(machine.devices) + 1)]
-        self._where = [ON_HOST] * len(nodes)
-        self._end = [problem.not_before] * len(nodes)
-        self._start, self._order = list(self._end), list[int]()
-        self._given = problem.not_before  # when the host's thread has enqueued all that is placed
-        self._enqueues = problem.enqueuing if contention else [(0.0, 0.0)] * len(self._kernels)
-        self._needs: Sequence[Sequence[BufferRange]] | None = None  # (without transfers)
-        if contention and machine.memories > 1:
-            self._needs, self._nodes, self._routes = problem.whole_needs, nodes, problem.routes
-            self._floor, self._handover = problem.not_before, problem.handover
-            self._transfer = problem.estimates.transfer
-            self._queues = [BusyIntervals() for _ in range(2 * len(self._kernels))]  # by Routes.queue
-            self._memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory, of device -1
-            here = (self._floor, self._floor, None)
-            self._at: dict[BufferKey, dict[int, _Known]] = {
-                key: dict.fromkeys(places, here) for key, places in problem.valid.items() if places
-            }
-        self._fix()
+        self._view, self._contention = view, contention
+        self._where = [ON_HOST] * len(problem.graph)
+        self._start = [problem.not_before] * len(problem.graph)
+        self._order, self._last = list[int](), list(self._start)
+        super().__init__(problem, view.seconds)
+        if not contention:
+            self._several, self._enqueues = False, [(0.0, 0.0)] * len(self.kernels)
 
     @staticmethod
     def holds(problem: Problem) -> bool:
@@ -56,120 +38,83 @@ class TimesOnly:
         return not (problem.fixed or problem.valid_intervals or problem.graph.parts or problem.contention.limited)
 
     def _fix(self) -> None:
-        """Place the fixed assignments as they are."""
-        busy = [-inf] * len(self._kernels)
-        for a in sorted(self._problem.fixed, key=lambda a: (a.start, a.end, a.node)):
-            self._where[a.node], self._start[a.node], self._end[a.node] = a.device, a.start, a.end
+        """Place the data that are there, and the fixed assignments as they are."""
+        here, valid = self._initial, self.problem.valid.items() if self._several and self._contention else ()
+        self._at: dict[BufferKey, dict[int, Made]] = {key: dict.fromkeys(places, here) for key, places in valid}
+        self._occupy()
+        for a in sorted(self.problem.fixed, key=lambda a: (a.start, a.end, a.node)):
+            self._where[a.node], self._start[a.node], self._last[a.node] = a.device, a.start, a.end
             self._order.append(a.node)
-            # in several queues they may overlap; only the time when the device is free counts
-            if a.end > busy[a.device]:
-                self._kernels[a.device].take(max(a.start, busy[a.device]), a.end)
-                busy[a.device] = a.end
 
     def put(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> None:
         """Place a node on the device (``ON_HOST``: the host) where it ends first, and its results are on the host, the
         first of equals. ``more``: seconds by device that are added to the end instead."""
         if not more:
-            more = self._problem.homes.get(node, ())
-        view, end, where, kernels, needs = self._view, self._end, self._where, self._kernels, self._needs
-        enqueues = self._enqueues
+            more = self.problem.homes.get(node, ())
+        view, last, where, kernels, several = self._view, self._last, self._where, self.kernels, self._several
+        enqueues, given = self._enqueues, self._given[-1]
         row, edges, earliest = view.seconds[node], view.before[node], view.earliest[node]
         best, begin, least = devices[0], 0.0, inf
-        sent: list[_Sent] = []
-        transfers = sent
+        sent: list[Hop] = []
+        hops = sent
         for device in devices:
             seconds, beside, ready = row[device], more[device] if more else 0.0, earliest[device]
-            given = self._given + enqueues[device][0]
-            if given > ready:
-                ready = given
+            when = given + enqueues[device][0]
+            if when > ready:
+                ready = when
             for p, matrix in edges:
-                known = end[p] + matrix[where[p]][device]
+                known = last[p] + matrix[where[p]][device]
                 if known > ready:
                     ready = known
-            if needs is not None and ready + seconds + beside < least:
+            if ready + seconds + beside >= least:
+                continue
+            slots = kernels[device]
+            if several and (least == inf or slots.first(ready, seconds) + seconds + beside < least):
                 sent = []
-                ready = self._arrival(needs[node], device, ready, sent)
-            if ready + seconds + beside < least:
-                start = kernels[device].first(ready, seconds)
-                if start + seconds + beside < least:
-                    best, begin, least, transfers = device, start, start + seconds + beside, sent
+                ready = self._arrival(self._whole_needs[node], device, ready, sent)
+            start = slots.first(ready, seconds)
+            if start + seconds + beside < least:
+                best, begin, least, hops = device, start, start + seconds + beside, sent
         ended = begin + row[best]
         kernels[best].take(begin, ended)
-        where[node], self._start[node], end[node] = best, begin, ended
+        where[node], self._start[node], last[node] = best, begin, ended
         self._order.append(node)
-        if needs is not None:
+        if several:
             at, handover = self._at, self._handover
-            for key, slots, memory, lane, begin, arrived in transfers:
+            for key, _, _, _, _, memory, lane, begin, arrived, _, _, slots, _ in hops:
                 slots.take(begin, arrived)
-                at[key][memory] = (arrived, arrived + handover, lane)
-                self._given += enqueues[lane][1]
-            memory, here = self._memory[best], (ended, ended + handover, best)
-            for key in self._nodes[node].writes:
+                at[key][memory] = (arrived, arrived + handover, lane, INITIAL)
+            memory, here = self.memory[best], (ended, ended + handover, best, INITIAL)
+            for key, _, _ in self._whole_writes[node]:
                 at[key] = {memory: here}
-        self._given += enqueues[best][0]
+        self._given[-1] = self.enqueued(best, hops)
 
-    def _arrival(self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, sent: list[_Sent]) -> float:
+    def _arrival(self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, hops: list[Hop]) -> float:
         """Return when buffers can be on a device and a kernel enqueued, at ``ready`` or later; add the transfers."""
-        memory, at = self._memory[device], self._at
-        missing: list[_Missing] = []
-        for key, _, nbytes in needs:
+        memory, at = self.memory[device], self._at
+        missing: list[Missing] = []
+        for key, low, high in needs:
             places = at.get(key)
-            if places is None:
+            if not places:
                 continue  # undefined
             here = places.get(memory)
             if here is None:
                 source = next(iter(places)) if len(places) == 1 else self._routes.nearest(places, memory)
-                missing.append((places[source][0], key, nbytes, source))
+                here = places[source]
+                missing.append((here[0], key, low, high, INITIAL, source, here))
                 continue
             known = here[0] if here[2] == device != ON_HOST else here[1]
             if known > ready:
                 ready = known
-        if not missing:
-            return ready
-        if len(missing) > 1:
-            missing.sort(key=_by_time)
-        arrive = self._bring(missing, device, sent)
-        return arrive if arrive > ready else ready
-
-    def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, sent: list[_Sent]) -> float:
-        """Add transfers as a timeline does; return when they arrive, and a kernel is enqueued behind them."""
-        arrive, handover, transfer, queues = self._floor, self._handover, self._transfer, self._queues
-        several, hops, at = len(missing) > 1, self._routes.hops, self._at
-        busy: dict[BusyIntervals, float] = {}
-        given, enqueues = self._given, self._enqueues
-        for _, key, nbytes, source in missing:
-            before: DeviceIndex | None = None
-            for a, b, lane, queue in hops(source, device):
-                if before is None:
-                    own, heard, by = at[key][a]
-                    ready = own if by == lane else heard
-                elif lane != before:
-                    ready += handover
-                given += enqueues[lane][1]
-                if given > ready:
-                    ready = given
-                slots = queues[queue]
-                if several and busy.get(slots, ready) > ready:
-                    ready = busy[slots]
-                seconds = transfer(nbytes, a, b)
-                start = slots.first(ready, seconds)
-                ready, before = start + seconds, lane
-                if several:
-                    busy[slots] = ready
-                sent.append((key, slots, b, lane, start, ready))
-            if before != device:
-                ready += handover
-            if ready > arrive:
-                arrive = ready
-        return max(arrive, given + enqueues[device][0])
+        return max(ready, self._bring(missing, device, hops), self.enqueued(device, hops)) if missing else ready
 
     def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
         """Return for every node where it runs, when it starts and when it ends."""
-        return self._where, self._start, self._end
+        return self._where, self._start, self._last
 
     def schedule(self) -> Schedule:
         """Return the placed nodes in the order of dispatch."""
-        fixed, version = {a.node: a for a in self._problem.fixed}, self._problem.version
+        fixed, version = {a.node: a for a in self.problem.fixed}, self._version
         where, start, end = self.by_node()
         members = [
             fixed.get(n) or Assignment(n, d, 0, start[n], end[n], version=0 if d == ON_HOST else version(n, d))
@@ -177,8 +122,4 @@ class TimesOnly:
             for d in (where[n],)
         ]
         members.sort(key=times)  # stable: nodes that take no time keep the order of placement
-        return Schedule(members, max(end, default=self._problem.not_before))
-
-
-def _by_time(item: _Missing) -> float:
-    return item[0]
+        return Schedule(members, max(end, default=self.problem.not_before))

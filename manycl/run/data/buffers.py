@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
@@ -19,6 +20,9 @@ from manycl.run.session.device_set import DeviceSet
 from manycl.utilities.interrupts import Uninterrupted
 from manycl.utilities.kept import ENOUGH
 
+if TYPE_CHECKING:
+    from manycl.run.recovery.rollback import Rollback
+
 
 class Buffers:
     """The buffers on ``devices``, by their keys; ``directory``: where they are valid."""
@@ -32,6 +36,8 @@ class Buffers:
         """Bytes of the largest buffer that any memory has room for."""
         self.reading = 0.0
         """Seconds that bringing bytes to the host between runs has taken."""
+        self.rollback: Rollback | None = None
+        """The session's checkpoints, if it makes any."""
         self.giving = 0.0
         """Seconds that giving large buffers callers' contents has taken since the last run."""
         self._keys = map(BufferKey, count())
@@ -94,7 +100,8 @@ class Buffers:
 
     def _release_garbage(self) -> None:
         directory, memory = self._directory, self._memory
-        if left := self._left[::-1]:
+        holds = self.rollback is not None and self.rollback.holds
+        if left := [] if holds else self._left[::-1]:
             del self._left[: len(left)]  # (more may have been left by now)
             for whole in left if self.given else ():
                 self.given.pop(whole[0].key, None)
@@ -156,9 +163,9 @@ class Buffers:
                 directory.check(key)
                 if nbytes >= LARGE:
                     self.asked.add(key)
-                self._fetch(key, parts, out)
-            else:
-                copy_bytes(out.memory, self._host(key, low, nbytes))
+                if self._fetch(key, parts, out):
+                    return out.memory
+            copy_bytes(out.memory, self._host(key, low, nbytes))
             return out.memory
 
     def _bring(self, key: BufferKey, wanted: Region | None = None) -> None:
@@ -168,21 +175,27 @@ class Buffers:
         if wanted is not None:
             whole = Region.span(0, self._memory.nbytes(key))
             parts = tuple([ValidRegion(mine, mask) for region, mask in parts if (mine := (region or whole) & wanted)])
-        if missing := [part for part in parts if part.mask and not part.mask >> HOST & 1]:
-            self._fetch(key, missing)
-        if wanted is None:
+        missing = [part for part in parts if part.mask and not part.mask >> HOST & 1]
+        if missing and not self._fetch(key, missing):
+            self._bring(key, wanted)
+        elif wanted is None:
             directory.gathered(key)
 
-    def _fetch(self, key: BufferKey, parts: Sequence[ValidRegion], result: End | None = None) -> None:
-        """Copy regions of a buffer (NOTHING: all of it), each from a memory, to the host's copy or a result."""
+    def _fetch(self, key: BufferKey, parts: Sequence[ValidRegion], result: End | None = None) -> bool:
+        """Copy regions of a buffer (NOTHING: all of it), each from a memory, to the host's copy or a result. Return
+        False where a device was lost, and contents are elsewhere now."""
         began = perf_counter()
         try:
             found = [((mask & -mask).bit_length() - 1, region) for region, mask in parts]
             self.devices.backend.move(key, found, result)
             self.reading += perf_counter() - began
         except RunError:
+            before = self.devices.changes
             examine(self.devices, self._directory)
+            if self.rollback is not None and self.devices.changes != before and self.rollback.recover():
+                return False
             raise
+        return True
 
     def evict(self, key: BufferKey, memory: int) -> None:
         """Free a buffer's copy in a memory that is not the host's, outside a run. Contents that are nowhere else are
@@ -209,10 +222,12 @@ class Buffers:
         high = size if nbytes is None else low + nbytes
         is_whole = high - low == size
         begin = memory.replace if is_whole and not keeps else memory.host
-        if self._is_all_on_host and directory.is_known_on_host(key) and backend.is_idle:
+        if self._is_all_on_host and directory.is_known_on_host(key) and backend.is_idle and self.rollback is None:
             return begin(key)[low:high]  # nothing has to be noted
         with self.devices.lock, Uninterrupted():
             backend.settle()
+            if self.rollback is not None:
+                self.rollback.wrote(key, Region.span(low, high))
             data = begin(key)
             if is_whole:
                 directory.define(key)
@@ -224,7 +239,8 @@ class Buffers:
         """Make a copy of the caller's bytes the contents. Of large arrays that come again and again, the devices that
         are expected to read it get the copy at once, and the host none: it copies slower than links do.
         ``first_reads`` returns where they read it first, with the masks of their memories; empty: that is not known."""
-        pages = None if self._is_all_on_host else self._memory.locks.callers(data)
+        is_here = self._is_all_on_host or self.rollback is not None  # (the log has what the host's copy has)
+        pages = None if is_here else self._memory.locks.callers(data)
         if pages is None:
             copy_bytes(self.overwrite(key), data)
             return
@@ -267,5 +283,7 @@ class Buffers:
         self.devices.check_open()
         with self.devices.lock, Uninterrupted():
             self.devices.backend.settle()
+            if self.rollback is not None:
+                self.rollback.wrote(key, Region.span(0, len(data)))
             self._memory.borrow(key, data)
             self._directory.define(key, HOST)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from manycl.graph.copies import Place
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import BufferKey, DeviceTask, Graph
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch
 from manycl.graph.signature import Signature, signature
 from manycl.machine import HOST_BIT, Device, DeviceIndex, queue_counts
 from manycl.model.transfer import LARGE
@@ -197,17 +197,17 @@ class GraphCache:
 
     def _took(self, first: DeviceTask | None, device: Device, planned: RecurringGraph | None) -> float:
         """Return the seconds that a command took on such a device, also in the last graph, if that was ``planned`` and
-        short: a plan of the next one would learn from that as well. Infinite where it is not known."""
+        its commands were short: a plan of the next one would learn from that as well. Of a new kernel, a guess."""
         models, devices = self._session.models, self._session.devices
         took = models.took(first, device)
-        is_short = planned is not None and gains_nothing(planned.usual, planned.runs == 1)
+        is_short = planned is not None and gains_nothing(planned.usual / planned.nodes, planned.runs == 1)
         if took == inf and is_short and devices.lock.acquire(blocking=False):
             try:
                 devices.learn()
             finally:
                 devices.lock.release()
             took = models.took(first, device)
-        return took
+        return self._session.guessed_first(first) if took == inf and isinstance(first, Launch) else took
 
     def first_reads(self, key: BufferKey) -> Sequence[ValidRegion]:
         """Return the regions of a buffer that devices are expected to need first, with the masks of their memories;
@@ -261,21 +261,22 @@ class GraphCache:
             return False
         return self._version == self._events.version
 
-    def ran_eagerly(self, run: EagerResult, seconds: float, policy: str) -> None:
-        """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
+    def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
+        """Note an eager run of all that was enqueued, by the policy of the last decision. ``seconds``: its time from
+        the first command on."""
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
         self._settle()
         self._is_decided = False
         seconds += self._giving()
         self._note_read()
-        self._policy, known = policy, self._expected
+        self._policy, known = self._seen, self._expected
         is_other = known is None or not known.is_like(run.given)
         if is_other or (isinstance(known, VariedGraph) and not gains_nothing(seconds)):
             found = signature(run.enqueued) if len(run.given) <= NODES else None
             if found is not None:
                 places = map(run.found.__getitem__, found.keys)
-                known = self._find(run.enqueued, found, places, policy)
+                known = self._find(run.enqueued, found, places, self._seen)
                 known.ran_on = found.keys
         if known is not None:
             self._uses(known, run.found)

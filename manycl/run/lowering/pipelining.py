@@ -23,9 +23,9 @@ from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
-from manycl.plan.problem import Problem
+from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.split import LinearRegion, Split
-from manycl.plan.timeline.timeline import Timeline
+from manycl.plan.timeline.timeline import Fit, Timeline
 from manycl.plan.timeline.writer_intervals import INITIAL
 from manycl.plan.tuning import PLANNING
 from manycl.run.lowering.steps import RANGE, Lowered
@@ -34,7 +34,6 @@ PARTS = 4
 """The most parts of a range; our own choice."""
 SMALLEST = 1 / 8
 """The smallest part of a range that a part is; our own choice."""
-NONE: Mapping[int, Collection[BufferKey]] = {}
 
 
 class Pipelined(NamedTuple):
@@ -43,15 +42,6 @@ class Pipelined(NamedTuple):
 
     plan: Plan
     turns: Mapping[tuple[int, int], int]
-
-
-class _Inputs(NamedTuple):
-    """The part of a range's inputs that it alone reads. ``moves``: their transfers (bytes, source, target), which take
-    ``link`` seconds together; the range waits for the last ``wait`` of these."""
-
-    moves: Sequence[tuple[int, int, int]]
-    link: float
-    wait: float
 
 
 class _RangePart(NamedTuple):
@@ -95,11 +85,13 @@ class _Cutter:
         self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
         # the same for assignments that run in turns: groups before which a turn begins
         self._turns: dict[int, list[int]] = {}
-        self._inputs: dict[int, _Inputs] = {}  # of the first ranges of a device, by assignment
-        self._known: dict[tuple[int, int, int, int], float] = {}  # of a range: node, device, groups, first one
         self._lines: dict[DeviceIndex, list[int]] = {}  # by device, its assignments
         for i, a in enumerate(plan.assignments):
             self._lines.setdefault(a.device, []).append(i)
+        # of the first ranges of a device, which find all that they read on the host: before they were placed on the
+        # timeline, and how long they waited for inputs that they alone read
+        self._marks: dict[int, tuple[int, int]] = {}
+        self._waits: dict[int, float] = {}
         self._first_writer: dict[int, int] = {}
         for node, task in enumerate(problem.graph.nodes):
             for key in task.writes:
@@ -110,9 +102,11 @@ class _Cutter:
         assignments, line = self._plan.assignments, self._lines.get(device, [])
         if len({assignments[i].queue for i in line}) == 1:
             problem, memory = self._uploads, self._problem.machine.devices[device].memory
+            timeline = self._timeline
+            timeline.back(self._empty)
             if any(problem.valid_intervals.values()) or any(memory not in places for places in problem.valid.values()):
-                self._begin(device, line)
-            self._end(device, line)
+                self._begin(timeline, device, line)
+            self._end(timeline, device, line)
 
     def result(self) -> Pipelined:
         if not self._cuts:
@@ -141,13 +135,10 @@ class _Cutter:
         split = self._problem.splits.get(a.node)
         return split if split is not None and split.merge == "none" and split.dimension == a.dimension else None
 
-    def _seconds(self, index: int, low: int = 0, high: int = 0) -> float:
-        """Return the seconds of an assignment, or of its groups from ``low`` to ``high``."""
+    def _seconds(self, index: int) -> float:
+        """Return the seconds of an assignment."""
         a = self._plan.assignments[index]
-        asked = a.node, a.device, 0 if a.dimension is WHOLE else high - low or a.groups, a.first + low
-        if asked not in self._known:
-            self._known[asked] = self._problem.range_seconds(*asked)
-        return self._known[asked]
+        return self._problem.range_seconds(a.node, a.device, 0 if a.dimension is WHOLE else a.groups, a.first)
 
     @cached_property
     def _rows(self) -> list[list[float]]:
@@ -156,28 +147,37 @@ class _Cutter:
         whole = {a.node for a in self._plan.assignments if a.dimension is WHOLE and a.device != ON_HOST}
         return [[launch(n, d) for d in devices] if n in whole else [] for n in range(len(self._problem.graph))]
 
-    def _end_of(self, parts: Sequence[_RangePart], results: Mapping[int, Collection[BufferKey]] = NONE) -> float:
-        """Return the seconds in which parts of ranges end, one after another on one device: each runs when its inputs
-        have arrived, and then its ``results`` (by assignment) are transferred to the host, while the next ones arrive
-        and run."""
-        transfer, devices = self._problem.estimates.transfer, self._problem.machine.devices
-        first = self._inputs.get(parts[0].assignment)
-        arrived, computed, left = first.wait - first.link if first is not None else 0.0, 0.0, 0.0
-        for index, low, high in parts:
-            a = self._plan.assignments[index]
-            for nbytes, *ends in self._inputs[index].moves if index in self._inputs else ():
-                arrived += transfer(nbytes * (high - low) // a.groups, *ends)
-            computed = max(computed, arrived) + self._seconds(index, low, high)
-            for nbytes in self._written(index, low, high, results.get(index, ())):
-                left = max(left, computed) + transfer(nbytes, devices[a.device].memory, HOST)
-        return max(computed, left)
+    def _place(self, timeline: Timeline, part: _RangePart) -> Fit:
+        """Place a part behind all that its device has; it waits for its inputs only if these are on the host."""
+        index, low, high = part
+        a = self._plan.assignments[index]
+        free = timeline.kernels[a.device].ends[-1:]
+        count = 0 if a.dimension is WHOLE else high - low
+        fit = timeline.fit(a.node, a.device, a.first + low, count, not_before=max(free, default=timeline.floor))
+        if index not in self._marks:
+            start = max([timeline.enqueued(a.device), *free])
+            fit = fit._replace(start=start, end=start + fit.end - fit.start, hops=[], after=[])
+        timeline.complete(a.node, [timeline.take(fit)])
+        return fit
 
-    def _written(self, index: int, low: int, high: int, wanted: Collection[BufferKey]) -> list[int]:
+    def _end_of(
+        self, timeline: Timeline, parts: Sequence[_RangePart], last: int = -1, results: Collection[BufferKey] = ()
+    ) -> float:
+        """Return when parts of ranges, one after another on one device, have ended, and the ``results`` of assignment
+        ``last`` are on the host, each part's as soon as it has ended."""
+        mark, end = timeline.mark(), timeline.floor
+        for part in parts:
+            end = max(end, self._place(timeline, part).end)
+            if part.assignment == last:
+                end = max(end, timeline.bring(self._written(*part, results), ON_HOST))
+        timeline.back(mark)
+        return end
+
+    def _written(self, index: int, low: int, high: int, wanted: Collection[BufferKey]) -> list[BufferRange]:
         """Return the bytes of each ``wanted`` buffer that some groups of an assignment write."""
         a, buffers = self._plan.assignments[index], self._problem.graph.buffers
         regions = self._problem.splits[a.node].regions if wanted else {}
-        bounds = [regions[key].bounds(a.first + low, high - low, buffers[key].nbytes) for key in wanted]
-        return [until - begin for begin, until in bounds]
+        return [(key, *regions[key].bounds(a.first + low, high - low, buffers[key].nbytes)) for key in wanted]
 
     # inputs
 
@@ -200,43 +200,36 @@ class _Cutter:
         """The mark of its beginning."""
         return self._timeline.mark()
 
-    def _begin(self, device: DeviceIndex, line: Sequence[int]) -> None:
+    def _begin(self, timeline: Timeline, device: DeviceIndex, line: Sequence[int]) -> None:
         """Place the device's ranges on a timeline and cut those that wait for their data; end at the first range that
         needs data made elsewhere."""
-        timeline, free = self._timeline, 0.0
-        timeline.back(self._empty)
         for i in line:
             a, split = self._plan.assignments[i], self._split(i)
             count = 0 if a.dimension is WHOLE else a.groups
-            if count and split is None:
+            needs = timeline.needs(a.node, a.first, count) if split is not None or not count else ()
+            if (count and split is None) or any(self._is_made_elsewhere(timeline, a.node, *part) for part in needs):
                 return
-            needs = timeline.needs(a.node, a.first, count)
-            if any(self._is_made_elsewhere(timeline, a.node, *part) for part in needs):
-                return
-            fit, gain = timeline.fit(a.node, device, a.first, count, not_before=free), 0.0
+            self._marks[i] = timeline.mark()
             if split is not None:
-                arrived = timeline.arrival([part for part in needs if part[0] not in split.regions], device, [], [])
-                wait = fit.start - max(free, arrived)
-                moves = [m for m, *_ in fit.hops if m.buffer in split.regions]
-                link = sum([m.end - m.start for m in moves])
-                self._inputs[i] = _Inputs([(m.nbytes, m.source, m.target) for m in moves], link, wait)
-                if self._pays(min(wait, fit.end - fit.start)):  # a wait too short as a whole is too short in part
-                    gain = self._cut_inputs(i, fit.end - fit.start, link)
-            free = fit.end - gain
-            timeline.complete(a.node, [timeline.take(fit._replace(start=fit.start - gain, end=free))])
+                self._cut_inputs(timeline, i, split, needs)
+            for part in _in_order({i: a.groups}, self._cuts, {}) or [_RangePart(i, 0, 0)]:
+                self._place(timeline, part)
 
-    def _cut_inputs(self, index: int, seconds: float, link: float) -> float:
-        """Cut a range so that it ends first, if that pays. Return the seconds that it ends earlier."""
-        groups = self._plan.assignments[index].groups
-        cuts = [_ends(sizes, groups) for sizes in self._sizes(index, seconds, link)]
-        if not cuts:
-            return 0.0
-        took = [self._end_of(_in_order({index: groups}, {index: ends}, {})) for ends in cuts]
-        gain = self._end_of([_RangePart(index, 0, groups)]) - min(took)
-        if not self._pays(gain):
-            return 0.0
-        self._cuts[index] = {*cuts[took.index(min(took))]}
-        return gain
+    def _cut_inputs(self, timeline: Timeline, index: int, split: Split, needs: Sequence[BufferRange]) -> None:
+        """Cut a range so that it ends first, if that pays."""
+        a, mark = self._plan.assignments[index], timeline.mark()
+        free = max(timeline.kernels[a.device].ends[-1:], default=timeline.floor)
+        arrived = timeline.arrival([part for part in needs if part[0] not in split.regions], a.device, [], [])
+        fit = self._place(timeline, _RangePart(index, 0, a.groups))
+        timeline.back(mark)
+        wait = self._waits[index] = fit.start - max(free, arrived)
+        if not self._pays(min(wait, fit.end - fit.start)):
+            return  # a wait too short as a whole is too short in part
+        link = sum([hop.end - hop.start for hop in fit.hops if hop.buffer in split.regions])
+        cuts = [_ends(sizes, a.groups) for sizes in self._sizes(index, fit.end - fit.start, link)]
+        took = [self._end_of(timeline, _in_order({index: a.groups}, {index: ends}, {})) for ends in cuts]
+        if took and self._pays(fit.end - min(took)):
+            self._cuts[index] = {*cuts[took.index(min(took))]}
 
     def _is_made_elsewhere(self, timeline: Timeline, node: int, key: BufferKey, low: int, high: int) -> bool:
         """Return whether nodes before a node write bytes of a buffer, and not all of these are placed."""
@@ -247,7 +240,7 @@ class _Cutter:
 
     # results
 
-    def _end(self, device: DeviceIndex, line: Sequence[int]) -> None:
+    def _end(self, timeline: Timeline, device: DeviceIndex, line: Sequence[int]) -> None:
         """Cut the last range, whose results a host function needs, and those before it that write its inputs."""
         last = line[-1]
         split = self._split(last)
@@ -257,23 +250,27 @@ class _Cutter:
         graph = self._problem.graph
         readers = [task for n in graph.successors[a.node] if isinstance(task := graph.nodes[n], HostTask)]
         wanted = {k for k in graph.nodes[a.node].writes if any(k in task.reads for task in readers)}
-        nbytes = sum(self._written(last, 0, a.groups, wanted))
+        nbytes = sum(high - low for _, low, high in self._written(last, 0, a.groups, wanted))
         if not nbytes:
             return
         leaves = self._problem.estimates.transfer(nbytes, self._problem.machine.devices[device].memory, HOST)
         chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
         computes = sum(self._seconds(i) for i in chain)
         # inputs arrive turn by turn as well
-        arrives = sum(self._inputs[i].wait for i in chain if i in self._inputs)
+        arrives = sum(self._waits.get(i, 0.0) for i in chain)
         if not self._pays(sum(sorted((arrives, computes, leaves))[:2])):
             return  # the most that can be hidden
         most, best = -math.inf, None
-        for sizes in self._sizes(last, max(arrives, computes), leaves):
-            turns = self._chain(line, _ends(sizes[::-1], a.groups), leaves)
+        sizes = self._sizes(last, max(arrives, computes), leaves)
+        tried = [self._chain(line, _ends(of[::-1], a.groups), leaves) for of in sizes]
+        for turns in sorted(tried, key=min, reverse=True):  # as the timeline can only go back
             groups = {i: self._plan.assignments[i].groups for i in sorted(turns)}
-            before = self._end_of(_in_order(groups, self._cuts, {}), {last: wanted})
-            for cuts in (turns, {i: {*ends, *self._cuts.get(i, ())} for i, ends in turns.items()}):
-                gain = before - self._end_of(_in_order(groups, cuts, turns), {last: wanted})
+            if (begin := self._marks.get(min(groups))) is not None:
+                timeline.back(begin)
+            before = self._end_of(timeline, _in_order(groups, self._cuts, {}), last, wanted)
+            both = {i: {*ends, *self._cuts.get(i, ())} for i, ends in turns.items()}
+            for cuts in (turns, both) if self._cuts.keys() & turns.keys() else (turns,):
+                gain = before - self._end_of(timeline, _in_order(groups, cuts, turns), last, wanted)
                 if gain > most:
                     most, best = gain, (cuts, turns)
         if best is not None and self._pays(most):

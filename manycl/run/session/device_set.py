@@ -87,6 +87,8 @@ class DeviceSet:
         """The number of times that the devices in use have changed."""
         self.closed = False
         """True once the devices have been released."""
+        self.rolls_back = False
+        """Whether the session makes checkpoints, so that no run has to keep anything in case that a device is lost."""
         self.stream: OpenStream | None = None
         """The eager stream whose commands have not been waited for, if there is one."""
 
@@ -125,7 +127,9 @@ class DeviceSet:
     def mortal(self) -> frozenset[DeviceIndex]:
         """The devices whose processes may end without this one; none if there is no other device to continue on."""
         lanes = self.backend.lanes
-        return frozenset(d for d in self.machine.indices if lanes[d].driver.may_be_lost) if len(lanes) > 1 else NOBODY
+        if len(lanes) < 2 or self.rolls_back:
+            return NOBODY
+        return frozenset(d for d in self.machine.indices if lanes[d].driver.may_be_lost)
 
     def build(self, launch: Launch, on: Sequence[DeviceIndex] = ()) -> None:
         """Build the kernel of a launch for some devices, or (empty) for all, beside runs. Raises SourceError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from math import inf
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from manycl.model.history.learning import ObservedLinks, learn
 from manycl.model.history.measured import Measurements, on_machine, together
 from manycl.model.history.store import Store
 from manycl.model.occupancy import LaunchRange
-from manycl.model.work import work_of
+from manycl.model.work import product, work_of
 from manycl.plan.analysis_budget import AnalysisBudget
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
@@ -27,6 +28,9 @@ from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.lowering.steps import RANGE
 from manycl.utilities.kept import PLANS
 from manycl.utilities.unforeseen import told
+
+SIMILAR = 16
+"""The most launches of a kernel, the last ones first, by which another one's seconds are estimated; our own choice."""
 
 
 class MeasuredRun(Protocol):
@@ -82,13 +86,24 @@ class Models:
         self.history.recall(text_of(program))
 
     def took(self, task: DeviceTask | None, device: Device) -> float:
-        """Return the seconds that a command took on such a device, as far as was learned; infinite where that is not
-        known."""
+        """Return the seconds that a command took on such a device, as far as was learned: it, or the same kernel with
+        more work, or with less, in proportion. Infinite where that is not known."""
         if not isinstance(task, Launch) or task.versions:
             return inf
-        here = self.history.on(kernel_key(task), identity(device))
-        series = here.series.get(Shape(task.global_size, work_of(task, task).f)) if here is not None else None
-        return series.typical * device.slowdown if series is not None and series.count else inf
+        here, work = self.history.on(kernel_key(task), identity(device)), work_of(task, task)
+        if here is None:
+            return inf
+        series = here.series.get(Shape(task.global_size, work.f))
+        if series is not None and series.count:
+            return series.typical * device.slowdown
+        return device.slowdown * min(
+            (
+                of.typical * max(1.0, work.cost / max(product(shape.global_size) * shape.f, 1.0))
+                for shape, of in islice(reversed(here.series.items()), SIMILAR)
+                if of.count and not shape.range
+            ),
+            default=inf,
+        )
 
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps its

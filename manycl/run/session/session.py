@@ -17,7 +17,7 @@ from manycl.drivers.choice import Opened, opener
 from manycl.drivers.survey import is_forked
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
-from manycl.graph.graph import BufferKey, Graph, Launch
+from manycl.graph.graph import Buffer, BufferKey, Graph, Launch
 from manycl.machine import Machine, queue_counts
 from manycl.model.history.history import identity, kernel_key
 from manycl.plan.merging import Merging
@@ -42,12 +42,14 @@ from manycl.run.recovery.device_events import DeviceEvents, EventMonitor
 from manycl.run.recovery.drain import await_devices, leaving
 from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
+from manycl.run.recovery.rollback import Rollback, is_repeatable
 from manycl.run.session.device_set import DeviceSet, Profile
 from manycl.run.session.models import Models
 from manycl.run.session.problem_builder import RunRequest, asked, estimates_of, problem_of
 from manycl.run.session.session_data import SessionData
 from manycl.utilities.interrupts import Uninterrupted, interruptible, is_failing
 from manycl.utilities.logs import logger
+from manycl.utilities.unforeseen import told
 
 log = logger(__name__)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -72,6 +74,9 @@ class Session:
 
     ``as_planned``: static plans run as they are, without further cuts (:class:`manycl.plan.problem.Problem`).
 
+    ``checkpoint``: after how many runs contents are copied in case that a device is lost, so that the runs since are
+    done again then (:mod:`manycl.run.recovery.rollback`; 0: never).
+
     A session is not for several threads at once: a lock lets one run in at a time.
     """
 
@@ -84,8 +89,10 @@ class Session:
         serve: bool | None = None,
         merging: Merging | None = None,
         as_planned: bool = False,
+        checkpoint: int | None = None,
     ) -> None:
         flags.check()
+        checkpoint = checkpoint or 0
         self.debug = flags.debug()
         self.observers = debugging(self.debug)
         if not isinstance(devices, Opened):
@@ -94,9 +101,12 @@ class Session:
         events = DeviceEvents((d.name for d in everything.devices), left)
         self.models = Models(remember)
         self.devices = DeviceSet(everything, opened, events, self.models, profile)
-        self.data = SessionData(self.devices, merging or cast("Merging", flags.merging()), as_planned)
+        self.data = SessionData(self.devices, merging or cast("Merging", flags.merging()), as_planned, checkpoint)
         self.backend = self.devices.backend
         self.directory, self.buffers = self.data.directory, self.data.buffers
+        self.devices.rolls_back = checkpoint > 0
+        if checkpoint > 0:
+            self.buffers.rollback = Rollback(checkpoint, self.devices, self.directory, self.run)
         self.check_open = self.devices.check_open
         self._lowered_for = self.devices.changes
         self._checked: Callable[[], Graph | None] = lambda: None  # the last graph, which is within bounds
@@ -198,6 +208,16 @@ class Session:
                 break
         return seconds
 
+    def guessed_first(self, launch: Launch) -> float:
+        """Return roughly the seconds of a launch on the fastest device, on buffers of the session."""
+        try:
+            sizes = self.backend.memory.nbytes
+            buffers = {key: Buffer(key, sizes(key)) for key in {*launch.reads, *launch.writes}}
+            return self.guessed(Graph((launch,), buffers, ((),)))
+        except Exception as error:
+            told(error, "guessing the time of a launch")
+            return inf
+
     def run(
         self,
         graph: Graph,
@@ -221,7 +241,7 @@ class Session:
         with self.devices.lock, Uninterrupted():
             result = None
             while result is None:  # until it has begun on devices that work
-                self._get_ready(learning)
+                self._get_ready(graph, learning)
                 devices = self.devices
                 if devices.events.away or not devices.machine.devices:
                     await_devices(devices)
@@ -268,17 +288,19 @@ class Session:
         nothing was played. Raises what ``run`` raises."""
         self.check_open()
         with self.devices.lock, Uninterrupted():
-            self._get_ready(learning)
+            self._get_ready(graph, learning)
             if version != self.devices.events.version:
                 return None
             result = self._attempt(graph, play)
             log.debug("ran as before: %r", result)
             return result
 
-    def _get_ready(self, learning: bool) -> None:
+    def _get_ready(self, graph: Graph, learning: bool) -> None:
         """Leave nothing of earlier runs under way, and set the clocks."""
         if self.devices.stream is not None:
             self.devices.end_stream()
+        if self.buffers.rollback is not None:
+            self.buffers.rollback.begin(graph)
         self.buffers.collect()
         self.devices.use_clocks(learning)
 
@@ -289,12 +311,17 @@ class Session:
             del self.directory.unchanged[key]
         lost = [key for key in graph.buffers if key in self.directory.lost] if self.directory.lost else []
         written = self._written(graph, lost) if lost else {}
+        rollback = self.buffers.rollback
         try:
             result = play()
         except ManyclError as error:
-            if not self._may_begin_again(error):
+            if not self._may_begin_again(graph, error):
                 raise
             return None
+        except BaseException:
+            if rollback is not None:
+                rollback.failed(graph)
+            raise
         finally:
             self.devices.used.become(())
             self.backend.memory.tidy()
@@ -304,6 +331,11 @@ class Session:
             self.directory.heal(key, region, self.backend.memory.nbytes(key))
         if result.lost:
             examine(self.devices, self.directory)
+        if rollback is not None:
+            rollback.ran(graph)
+            if result.lost:
+                rollback.recover()
+        if result.lost:
             return result
         playback = result.playback
         # launches in packets run beside each other: their times tell little of whole launches
@@ -314,11 +346,18 @@ class Session:
             self.devices.learn_from(result)
         return result
 
-    def _may_begin_again(self, error: ManyclError) -> bool:
-        """Return, after a failure, whether nothing of the run had begun, and a device is left out now."""
-        before = self.devices.changes
+    def _may_begin_again(self, graph: Graph, error: ManyclError) -> bool:
+        """Return, after a failure, whether a device is left out now and nothing of the run had begun, or all is as
+        before it."""
+        before, rollback, has_begun = self.devices.changes, self.buffers.rollback, isinstance(error, RunFailure)
         examine(self.devices, self.directory)
-        return self.devices.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)
+        is_lost = self.devices.changes != before and bool(self.machine.devices)
+        if rollback is None:
+            return is_lost and not has_begun
+        if is_lost and (not has_begun or is_repeatable(graph)) and rollback.recover(graph):
+            return True
+        rollback.failed(graph)
+        return False
 
     def _written(self, graph: Graph, lost: Sequence[BufferKey]) -> dict[BufferKey, Region]:
         """Return the bytes that a run of a graph writes for certain, for buffers whose contents are unknown. Raises

@@ -15,12 +15,13 @@ from manycl.utilities.kept import PLANS
 
 class SessionData:
     """The data on ``devices``. ``merging``: when results of launches' parts are written to the host's memory;
-    ``as_planned``: static plans run as they are (:class:`manycl.plan.problem.Problem`)."""
+    ``as_planned``: static plans run as they are (:class:`manycl.plan.problem.Problem`); ``checkpoint``: as of a
+    :class:`~manycl.run.session.session.Session`."""
 
-    def __init__(self, devices: DeviceSet, merging: Merging, as_planned: bool = False) -> None:
+    def __init__(self, devices: DeviceSet, merging: Merging, as_planned: bool = False, checkpoint: int = 0) -> None:
         memory = devices.backend.memory
         self.merging: Merging = merging
-        self.as_planned = as_planned
+        self.as_planned, self.checkpoint = as_planned, checkpoint
         self.directory = Directory(memory.name)
         self.buffers = Buffers(devices, self.directory)
         self.steps = LoweringCache(memory, self.buffers.discard)

@@ -23,6 +23,9 @@ from manycl.utilities.kept import ENOUGH
 WORTH = 1e-3
 """Seconds of a run below which neither a plan nor the examination of its end gains anything: by a kept plan, one launch
 that computes nothing takes 0.6 to 0.8 ms on two parts of a processor."""
+SHORT = ENQUEUING / 4
+"""Seconds of a command below which a plan gains nothing either: a kept one takes 1 to 5 us to give each of its commands
+to a device (docs/decisions/16-eager-streams.md)."""
 LONG = 1e-2
 """Seconds of a run beside which planning is little, and plans make copies in case that a device is lost; our choice."""
 TRIALS = 2
@@ -54,6 +57,7 @@ class Need(Enum):
     GUARDED = "memory is guarded"
     QUEUES = "a device has several command queues"
     SLOWED = "a device is slowed down"
+    CHECKPOINTS = "checkpoints are made"
     OPTIONS = "the policy has options"
     OBSERVED = "each command is logged"
     EARLIER = "commands before have yet to run"
@@ -151,10 +155,15 @@ def gains_nothing(seconds: float, is_new: bool = False) -> bool:
     return seconds < (LONG if is_new else WORTH)
 
 
+def are_short(graph: MeasuredGraph) -> bool:
+    """Return whether a graph's runs are too short for a plan to pay: as wholes, or each of its commands."""
+    return gains_nothing(graph.eager) or graph.eager < SHORT * graph.nodes
+
+
 def is_worth_planning(graph: MeasuredGraph) -> bool:
     """Return whether a plan of a graph that runs eagerly is to be made in the background, so that it can be tried."""
     is_due = graph.is_analysed and graph.nodes < HORIZON  # (a long one is tried in parts)
-    return is_due and not gains_nothing(graph.eager) and graph.planned_runs < TRIALS
+    return is_due and not are_short(graph) and graph.planned_runs < TRIALS
 
 
 def decide(facts: Facts) -> Decision:
@@ -224,7 +233,7 @@ def _unknown(facts: Facts) -> Decision:
 
 def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     """Return how a graph runs that has run before and may be given to a device."""
-    eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.eager)
+    eager, planned, is_short = graph.eager, graph.planned, are_short(graph)
     is_eager = eager <= planned
     gains = LONG <= planned < inf or planned <= LOSING * graph.whole  # as predicted, or it is not refuted yet
     if graph.is_cold or (graph.eager_runs < TRIALS and not (graph.is_analysed and gains)):

@@ -9,7 +9,7 @@ from typing import Protocol
 from manycl.drivers import last_words
 from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.drivers.survey import is_forked
-from manycl.errors import RunError, anew
+from manycl.errors import ManyclError, RunError, anew
 from manycl.graph import bounds
 from manycl.graph.copies import Place
 from manycl.graph.graph import DeviceTask, Graph, Launch
@@ -115,6 +115,10 @@ class EagerStream(HostAccess):
                     return False
                 before = None if self._over is None else self._over.error  # what was given tells what is lost with it
                 raise (RunError(words, hint=error.hint) if before is None else anew(before)) from None
+            except ManyclError:  # its kernel does not build there, or there is no room
+                if len(self.devices.machine.devices) > 1:
+                    return False  # by a plan, another device runs it, or the error is raised
+                raise
             self.given.append((task, None, event))
             self.uploads, self.is_known = [], False
             if after:
@@ -368,6 +372,8 @@ def always_planned(devices: DeviceSet, queues: Mapping[str, int]) -> Need | None
     """Return why devices cannot be given any commands without a plan, or None. ``queues``: by device name or kind."""
     if devices.backend.memory.guarded:
         return Need.GUARDED
+    if devices.rolls_back:
+        return Need.CHECKPOINTS
     if any(count != 1 for count in queues.values()):
         return Need.QUEUES
     return Need.SLOWED if any(opened.device.slowdown != 1.0 for opened in devices.opened) else None

@@ -177,7 +177,6 @@ class _Chooser:
         self._sizes = {key: size for m in chain.members for key, size in m.division.sizes.items()}
         where = problem.machine.devices[device]
         self._memory, self._largest = where.memory, where.max_allocation
-        self._command = where.enqueuing
         self._known: dict[tuple[int, int], tuple[int, float, float]] = {}
 
     def time_tiles(self) -> Iterator[TimeTile]:
@@ -237,7 +236,8 @@ class _Chooser:
         comes = transfer(up, HOST, self._memory) if up else 0.0
         leaves = transfer(down, self._memory, HOST) if down else 0.0
         runs = sum(m.seconds for m in members) / number
-        engine = self._command * (launches + 2 * len(read) + len(written))
+        # what a tile shares with the one before is copied within the device, and leaves and comes apart from the rest
+        engine = self._problem.given(self._device, launches + len(read), 2 * (len(read) + len(written)))
         around = (comes + runs + leaves + self._problem.handover) / at_once
         one = number * max(engine, comes, leaves, runs, around) + comes + leaves
         return _Choice(one * len(self._members) / launches, launches, at_once)

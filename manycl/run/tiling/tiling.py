@@ -30,7 +30,7 @@ AT_ONCE = 3
 leaves; our own choice."""
 MOST_AT_ONCE = 16
 """The most ranges that it is to hold, where several launches use the same data; our own choice."""
-COMMANDS = 8  # commands of a range: its transfers in and out, and itself; our own choice
+TRANSFERS = 7  # commands of a range beside its kernel, in and out; our own choice
 
 
 class Fitted(NamedTuple):
@@ -97,7 +97,7 @@ def _at_once(problem: Problem, plan: Plan, device: DeviceIndex, limit: int) -> i
     used = [(launches, problem.graph.buffers[key].nbytes) for key, launches in count.items()]
     fillings = sum(launches * nbytes for launches, nbytes in used) / limit
     seconds = for_each_byte(problem.estimates, HOST, problem.machine.devices[device].memory)
-    step = COMMANDS * problem.machine.devices[device].enqueuing
+    step = problem.given(device, 1, TRANSFERS)
 
     def slower(number: int) -> float:
         crossing = sum(-(-launches // (number - 2)) * nbytes for launches, nbytes in used)

@@ -168,6 +168,7 @@ def test_whole_buffers_are_not_looked_at_in_parts(session: Any) -> None:
     assert graph.predecessors == ((), (0,), (0,), (1,))
 
 
+@pytest.mark.usefixtures("collected")
 def test_different_parts_run_on_different_devices(session: Any) -> None:
     """Each where it is: nothing moves between the devices."""
     queue = mc.Queue(session=session)
@@ -215,6 +216,7 @@ def test_what_overlaps_is_not_divided(session: Any) -> None:
     assert "has other parts of it" in splits.why(3)
 
 
+@pytest.mark.usefixtures("collected")
 def test_what_leaves_a_view_is_refused(session: Any) -> None:
     queue = mc.Queue(session=session)
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)

@@ -41,6 +41,7 @@ def test_a_queue_that_shares_a_session_leaves_it_open() -> None:
         assert (a.get() == 3).all()  # the device had been given what was enqueued on the queue that was closed
 
 
+@pytest.mark.usefixtures("collected")
 def test_what_no_device_was_given_does_not_run_on_a_queue_that_is_closed() -> None:
     with mc.Queue("cpu/2") as first:
         a = first.zeros(N, np.int32)
@@ -63,6 +64,7 @@ def test_close_gives_the_devices_back() -> None:
         queue.session.admit(queue.devices[0])
 
 
+@pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize(("devices", "policy"), PLANNED)
 def test_what_is_refused_is_told_once(devices: str, policy: str) -> None:
     """Not again as the block ends, whether the error ends it or not."""
@@ -82,6 +84,7 @@ def test_what_is_refused_is_told_once(devices: str, policy: str) -> None:
         assert not a.get().any()
 
 
+@pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize(("devices", "policy"), PLANNED)
 def test_a_block_that_raises_refuses_nothing(devices: str, policy: str) -> None:
     def raises() -> None:

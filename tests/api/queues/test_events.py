@@ -42,6 +42,7 @@ def test_every_kind_of_command_tells_that_it_is_complete_and_when_it_ran(queue: 
     assert events[5].end - events[5].start >= 2 * 10**6
 
 
+@pytest.mark.usefixtures("collected")
 def test_what_was_only_collected_is_queued(two: mc.Queue) -> None:
     a = two.zeros(N, np.int32)
     event, other = PROGRAM.inc(two, *SIZES, a), two.read(a)
@@ -188,6 +189,7 @@ def test_events_of_a_prepared_graph_are_those_of_its_last_run(two: mc.Queue) -> 
     assert called == [event]
 
 
+@pytest.mark.usefixtures("collected")
 def test_events_of_a_queue_that_is_closed(two: mc.Queue) -> None:
     other, called = mc.Queue(session=two.session), list[mc.Event]()
     event = PROGRAM.inc(other, *SIZES, other.zeros(N, np.int32))

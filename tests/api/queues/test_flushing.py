@@ -35,6 +35,7 @@ def test_what_was_flushed_runs_while_more_is_enqueued(queue: mc.Queue) -> None:
     assert len(queue) == 0
 
 
+@pytest.mark.usefixtures("collected")
 def test_an_event_of_what_was_flushed_is_waited_for_and_no_more(two: mc.Queue) -> None:
     a, b = two.zeros(N, np.int32), two.zeros(N, np.int32)
     event = PROGRAM.inc(two, *SIZES, a)

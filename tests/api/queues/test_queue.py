@@ -17,7 +17,7 @@ import manycl as mc
 from manycl.drivers.opencl import devices as opencl
 from manycl.errors import LaunchError, ManyclError, PolicyError, ResultError, RunError
 from manycl.machine import HOST
-from manycl.plan.plan import Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.run.graph_cache import kept_commands
@@ -292,6 +292,7 @@ def test_a_policy_that_is_none_is_told_when_the_queue_is_made(monkeypatch: pytes
         mc.Queue("cpu/2", policy="eager")
 
 
+@pytest.mark.usefixtures("collected")
 def test_memory_limits_are_looked_at_before_anything_is_allocated(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,3 +337,16 @@ def test_a_result_in_the_middle_of_a_run_is_refused() -> None:
         for _ in range(3):
             PROGRAM.inc(queue, *size(), x, 1)
         assert (x.get() == 3).all()
+
+
+@pytest.mark.parametrize("devices", ["cpu/2#0", "cpu/2"])
+def test_a_plan_as_the_policy_is_for_what_comes_then(devices: str) -> None:
+    """What a device was given before, under another policy, is that one's run."""
+    with mc.Queue(devices) as queue:
+        a = queue.zeros(N, np.int32)
+        for n in range(6):
+            PROGRAM.inc(queue, *size(), a, 1)
+            queue.policy = Plan((Assignment(0, 0, 0, 0.0, 0.0),), "by hand", queue.devices, 0.0)
+            queue.finish()
+            assert (a.get() == n + 1).all()
+            queue.policy = None

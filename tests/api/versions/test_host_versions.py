@@ -198,6 +198,7 @@ def test_functions_cannot_wait_for_what_they_are_part_of(queue: mc.Queue) -> Non
         queue.finish()
 
 
+@pytest.mark.usefixtures("collected")
 def test_other_drivers_run_the_kernel() -> None:
     a, b = matrices()
     with mc.Queue("opencl/2") as queue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from manycl.cli import main
 from manycl.machine import DeviceIndex
 from manycl_bench.hopping import model, real, report, ways
 from manycl_bench.hopping.data import CASES
+from manycl_bench.hopping.kept import Kept
 from manycl_bench.hopping.real import Settings
 from manycl_bench.hopping.ways import WAYS
 
@@ -138,3 +139,24 @@ def test_the_summary() -> None:
     assert real.summary([rows[0], few]) == {**real.summary(rows[:1]), "too_short": 1}
     assert real.summary([few]) == {"too_short": 1}
     assert model.share_of_bound(1.2, 2.0) == pytest.approx(found["bound_share_mean"])
+
+
+def test_a_measurement_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    settings = Settings(names=("GEMM", "Reduction"), parts=(0.5,), repeats=1, warm=1, seconds=(0.01,))
+    file, asked = tmp_path / "rows.json", {"settings": asdict(settings)}
+    told: list[str] = []
+
+    def stop(text: str) -> None:
+        told.append(text)
+        if text.startswith("Reduction"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        real.run("native/2#0,native/2#1@2", settings, stop, Kept(file, asked))
+    first = Kept(file, asked).rows
+    assert [row["benchmark"] for row in first] == ["GEMM"]
+    figures = real.run("native/2#0,native/2#1@2", settings, told.append, Kept(file, asked))
+    assert [text.partition(",")[0] for text in told] == ["GEMM", "Reduction", "Reduction"]
+    assert [row["benchmark"] for row in figures["results"]] == ["GEMM", "Reduction"]
+    assert figures["results"][0] == first[0]
+    assert Kept(file, {"settings": "others"}).rows == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from manycl.run.engine import asking_policies
 from manycl.run.graph_cache import recurring_graph
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
+from manycl.run.session.models import Models
 from manycl.run.session.session import Session
 from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import RETRIED, SUBMITTED, TRIALS, Facts, decide
@@ -29,6 +31,13 @@ from manycl.utilities.kept import ENOUGH
 from tests.run.graph_cache.loops import COUNT, GROUP, PROGRAM, loop
 
 Waiting = list[Callable[[], None]]
+GUESS = Session.guessed_first
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels here take next to nothing, and stand for others: nothing is known of these before they run."""
+    monkeypatch.setattr(Session, "guessed_first", lambda session, launch: inf)
 
 
 def ways(
@@ -82,6 +91,7 @@ def ways(
 
 def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(Models, "took", lambda *command: inf)  # else the second run would go to a device
     for planned, eager, then in ((0.002, 0.004, "p"), (0.004, 0.002, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
             found = ways(queue, patch, planned, eager, 70)
@@ -102,6 +112,7 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
     asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
+    monkeypatch.setattr(Models, "took", lambda *command: inf)  # nothing is known of their kernels
     with mc.Queue("cpu/2") as queue:
         for n in range(1, 20):
             x = queue.zeros(COUNT * n, np.int32)
@@ -123,6 +134,41 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
         assert len(asked) == 2 * ENOUGH + 9, "a single command may take longer"
+
+
+def test_the_first_run_of_what_takes_next_to_nothing_is_not_planned(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+        for guess in (eager_rule.WORTH / 2, eager_rule.WORTH):
+            patch.setattr(Session, "guessed_first", lambda session, launch, guess=guess: guess)
+            kernel = mc.Program(f"kernel void add(global int *x) {{ x[get_global_id(0)] += {int(1e6 * guess)}; }}")
+            x = queue.zeros(COUNT, np.int32)
+            kernel.add(queue, (COUNT,), (GROUP,), x)
+            assert (x.get() == int(1e6 * guess)).all()
+            assert len(asked) == int(guess == eager_rule.WORTH)
+
+
+def test_launches_are_guessed_on_the_buffers_that_they_have() -> None:
+    with mc.Queue("cpu/2") as queue:
+        x = queue.zeros(1 << 20, np.int32)
+        with queue.prepare() as prepared:
+            PROGRAM.add(queue, (COUNT,), (GROUP,), x, 1)
+            PROGRAM.add(queue, (1 << 20,), (GROUP,), x, 1)
+        small, large = (GUESS(queue.session, node) for node in prepared.graph.nodes)
+        assert 0 < small < large < inf
+
+
+def test_a_kernel_that_takes_little_is_not_planned_anew_for_each_size(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
+    with mc.Queue("cpu/2", profile=True) as queue:
+        for n in range(1, 12):
+            x = queue.zeros(COUNT * n, np.int32)
+            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == n).all()
+        assert len(asked) == 1 < ENOUGH
 
 
 def test_what_begins_as_the_last_short_graph_did_is_expected_to_be_it(

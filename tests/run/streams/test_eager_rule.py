@@ -287,6 +287,7 @@ def test_nobody_else_decides() -> None:
     }
     assert own == {
         "WORTH",
+        "SHORT",
         "LONG",
         "ENOUGH",
         "TRIALS",

@@ -130,7 +130,8 @@ def test_a_memory_is_to_hold_so_many_ranges_that_engine_and_link_are_done_soones
     for turn in range(8):
         builder.add(launch("map", [a, b] if turn % 2 == 0 else [b, a]))
     plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(8)), "one", ("d",), 0.0)
-    problem = Problem(builder.build(), Machine((Device("d", "gpu", memory=1, enqueuing=17e-6),)), Link(), (1,))
+    device = Device("d", "gpu", memory=1, enqueuing=17e-6, enqueuing_copy=17e-6)
+    problem = Problem(builder.build(), Machine((device,)), Link(), (1,))
     assert _at_once(problem, plan, 0, 1 << 27) == number
 
 

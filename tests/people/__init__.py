@@ -1,0 +1,1 @@
+"""What people type: the code of the README's tutorials and how-to pages, run word for word."""
