@@ -78,7 +78,7 @@ CASES = (
         FOLDER.parent / "transformer.json",
         lambda nodes: {"beta": 2048, "H": nodes},
         {"beta": 2048, "H": 64},
-        64,
+        16,
     ),
 )
 

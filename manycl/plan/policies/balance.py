@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from manycl.plan.adapt.loops import in_repetitions
 from manycl.plan.foreseen import best_of, how_many
-from manycl.plan.loops import in_repetitions
 from manycl.plan.options import Options, whole
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical import portfolio

@@ -35,7 +35,7 @@ class _Part(NamedTuple):
 
 
 class NetworkNeeds:
-    """What the memories of a network (``joined``) lack of some bytes. ``ends``, ``heard``: when operations end, and
+    """The bytes that the memories of a network (``joined``) lack of some. ``ends``, ``heard``: when operations end, and
     other devices know."""
 
     def __init__(

@@ -12,7 +12,7 @@ from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.machine import HOST, Device, DeviceIndex, Link, Machine, Network
 from manycl.model.estimates import Estimates
 from manycl.model.transfer import TransferModel
-from manycl.plan import loops
+from manycl.plan.adapt import loops
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
@@ -85,7 +85,7 @@ def test_a_loop_is_planned_once_and_extended(monkeypatch: pytest.MonkeyPatch) ->
     asked: list[int] = []
     plain = planned(of)
     monkeypatch.setattr(loops, "MANY", 100)
-    monkeypatch.setattr(loops.Loop, "extended", _noting(loops.Loop.extended, asked))
+    monkeypatch.setattr(loops.RepeatedLaunches, "extended", _noting(loops.RepeatedLaunches.extended, asked))
     plan = planned(of)
     assert asked
     assert asked[-1] <= 4 * 12, "few of the sixty launches were planned"

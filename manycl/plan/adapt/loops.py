@@ -14,7 +14,7 @@ from manycl.plan.problem import Problem
 from manycl.utilities.kept import ENOUGH, FEW, MANY
 
 
-class Loop(NamedTuple):
+class RepeatedLaunches(NamedTuple):
     """A loop of ``period`` nodes, whose first repetitions end before node ``kept``, and all before node ``end``."""
 
     problem: Problem
@@ -69,7 +69,7 @@ def in_repetitions(problem: Problem, plan: Callable[[Problem], Plan]) -> Plan | 
     return None
 
 
-def _loop_of(problem: Problem, repetitions: int) -> Loop | None:
+def _loop_of(problem: Problem, repetitions: int) -> RepeatedLaunches | None:
     """Return the loop that a graph is; so many of its repetitions are kept that are like the one before."""
     graph, end = problem.graph, len(problem.graph)
     if end * len(problem.machine.devices) <= MANY or problem.fixed or graph.components:
@@ -82,7 +82,7 @@ def _loop_of(problem: Problem, repetitions: int) -> Loop | None:
             first -= 1
         kept = end - ((end - first) // period - repetitions) * period
         if kept < end:
-            return Loop(problem, period, kept, end)
+            return RepeatedLaunches(problem, period, kept, end)
     return None
 
 
