@@ -159,7 +159,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
 
 def planned(nodes: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Return the seconds of a processor that planning many launches of the stencil takes."""
-    of = problem(CASES[0], nodes, {**CASES[0].weak(nodes), "steps": LAUNCHES})
+    of = problem(CASES[0], nodes, {"n": 8192, "rows": 1024 * nodes, "steps": LAUNCHES})
     policy = find(POLICY)
     assert isinstance(policy, StaticPolicy)
     begin = time.process_time()
