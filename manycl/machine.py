@@ -249,6 +249,11 @@ class Machine:
         highest: int = max((len(self.hosts), *map(_MEMORY, self.devices), *map(_TARGET, self.links)))
         return 1 + highest
 
+    def is_apart(self, device: DeviceIndex) -> bool:
+        """Return whether a device is alone in a memory that is not a host's."""
+        memory = self.devices[device].memory
+        return memory > max(HOST, len(self.hosts) - 1) and [d.memory for d in self.devices].count(memory) == 1
+
     @property
     def is_spread(self) -> bool:
         """True if there are several devices, not all in one memory: then where results come from can be chosen."""

@@ -368,7 +368,7 @@ same launch differ from their median, on average: no model could be better.
 The paper does not say from which sizes its launches were drawn, and that decides.
 """
 OF_A_CPU = f"""\
-*Restricted*: where a CPU's times are what the regression can express. No launch is so small that enqueuing counts;
+*Restricted*: where a CPU's times are what the regression can express. No launch is so small that enqueuing counts.
 `fdtd3d` has {RESTRICTED.depth[0]} to {RESTRICTED.depth[1]} planes of at most
 {16 * RESTRICTED.plane[0][1]} x {4 * RESTRICTED.plane[1][1]}, larger than the caches; `kmeans` has an odd number of
 work-groups. *All sizes*: from one work-group, one step and one plane on, up to what the arrays hold (`matrixmul`: up to

@@ -9,7 +9,7 @@ from manycl.intervals import union_length
 from manycl.report.words import percent, printable, seconds
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
-RANGE = "range"
+RANGE, DROPPED = "range", "dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ def spans(events: Iterable[object]) -> dict[int, tuple[str, float]]:
             continue
         taken = max(0.0, event.end - event.start)
         if isinstance(event, KernelEvent) and event.role not in ("", RANGE):
+            taken = 0.0 if event.role == DROPPED else taken
             more[event.node] = more.get(event.node, 0.0) + taken
             continue
         names[event.node] = own_name(event) if isinstance(event, KernelEvent) else event.name
@@ -70,7 +71,7 @@ def divided(trace: Trace) -> tuple[DividedKernel, ...]:
             of_node[event.node] = name
     merging = dict.fromkeys(ranges, 0.0)
     for event in trace.kernels():
-        if event.role not in ("", RANGE) and event.node in of_node:
+        if event.role not in ("", RANGE, DROPPED) and event.node in of_node:
             merging[of_node[event.node]] += max(0.0, event.end - event.start)
     found = [_kernel(name, events, merging[name]) for name, events in ranges.items()]
     return tuple(sorted(found, key=lambda k: (-k.ranges, k.name)))

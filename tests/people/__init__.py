@@ -1,1 +1,1 @@
-"""What people type: the code of the README's tutorials and how-to pages, run word for word."""
+"""What people type: the code of tutorials, how-to pages and the notebook, run word for word."""

@@ -1,8 +1,8 @@
 """Pages that are played: their code is run from top to bottom, and prints what they show.
 
-``python`` blocks share one process. A block whose first line is a comment with a file's name is written to that file.
-``sh`` blocks are run by a shell. A ``text`` block is what the block before it prints, numbers apart: each of its lines
-must come. Where a page says that a block fails, ``<!-- fails -->`` stands before it.
+``python`` blocks, and a notebook's cells, share one process. A block whose first line is a comment with a file's name
+is written to that file. ``sh`` blocks are run by a shell. A ``text`` block is what the block before it prints, numbers
+apart: each of its lines must come. Where a page says that a block fails, ``<!-- fails -->`` stands before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Self
 
 from tests import ROOT
 
-BLOCK = re.compile(r"(<!-- fails -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(<!-- fails -->\n)?^```(\w+|\{code-cell\} ipython3)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CELL = "{code-cell} ipython3"
 FILE = re.compile(r"(?:#|//) ([\w.]+)\n")
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|#+")
 SECONDS = 200  # until a block has failed
@@ -46,8 +47,10 @@ class Player:
             (programs / name).chmod(0o755)
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
         self._folder = folder
-        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "COLUMNS": "100", "TERM": "dumb"}
-        self._environment.pop("MANYCL_DEVICES", None)
+        # a user's: without what tests set, but for where answers are kept
+        known = {k: v for k, v in os.environ.items() if not k.startswith("MANYCL_") or k == "MANYCL_CACHE"}
+        own = {"PYTHONPATH": str(ROOT), "PATH": path, "MANYCL_DATA": str(folder / "measured")}
+        self._environment = {**known, **own, "COLUMNS": "100", "TERM": "dumb"}
         self._python: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -63,7 +66,7 @@ class Player:
         if name := FILE.match(code):
             (self._folder / name[1]).write_text(code, encoding="utf-8")
             return "", True
-        if kind == "python":
+        if kind in {"python", CELL}:
             return self._statements(code)
         words = ["bash", "-eu", "-c", code]
         done = subprocess.run(
@@ -105,7 +108,7 @@ def play(page: Path, folder: Path) -> int:
                 lines = {plain(line) for line in printed.splitlines()}
                 missing = [line for line in code.splitlines() if line.strip() and plain(line) not in lines]
                 assert missing == [], f"{page.name} shows what is not printed:\n{printed}"
-            elif kind in {"python", "sh"} or FILE.match(code):
+            elif kind in {"python", "sh", CELL} or FILE.match(code):
                 printed, well = player.run(kind, code)
                 assert well != bool(fails), f"{page.name}:\n{code}\n{printed}"
                 played += 1

@@ -12,13 +12,13 @@ from tests import ROOT
 from tests.people.pages import plain, play
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*(DOCS / "tutorials").glob("*.md"), *(DOCS / "howto").glob("*.md")])
+PAGES = sorted([DOCS / "ten_minutes.md", *(DOCS / "tutorials").glob("*.md"), *(DOCS / "howto").glob("*.md")])
 TASKS = {
     "the port of a PyOpenCL program": DOCS / "tutorials" / "from_pyopencl.md",
     "a study of policies": DOCS / "tutorials" / "policies.md",
     "my kernel crashes": DOCS / "howto" / "memory_faults.md",
 }
-"""Tasks of newcomers; the quick start is the README's (tests/test_readme.py), the notebook is run by scripts/docs."""
+"""Tasks of newcomers; the quick start is the README's (tests/test_readme.py), and the notebook is ten_minutes.md."""
 needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the pages divide a processor")
 
 

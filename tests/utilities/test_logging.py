@@ -32,6 +32,7 @@ def said(caplog: pytest.LogCaptureFixture, level: int) -> list[tuple[str, str]]:
     return [(r.name, r.getMessage()) for r in caplog.records if r.levelno == level]
 
 
+@pytest.mark.usefixtures("collected")
 def test_a_run_tells_what_it_does(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "manycl"):
         run(1234567)  # a source that nobody has had

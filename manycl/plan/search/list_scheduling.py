@@ -26,7 +26,7 @@ from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, ROUNDING, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs
-from manycl.plan.timeline.timeline import Fit, Hop, Schedule, Timeline
+from manycl.plan.timeline.timeline import Fit, PendingMove, Schedule, Timeline
 from manycl.plan.timeline.timing import contended
 
 
@@ -101,7 +101,7 @@ class _Growing:
         before, seconds = self._before[node], self._seconds[node]
         best = finish = float("inf")
         chosen, queue, begin, spent = ON_HOST, 0, 0.0, self._given
-        hops: list[Hop] = []
+        hops: list[PendingMove] = []
         after: list[int] = []
         for bound, d, ready, extra in self._choices(node, candidates):
             if bound > best and not self._limited:

@@ -221,8 +221,7 @@ class Operations:
         count = len(problem.machine.devices)
         self.kernels = [BusyIntervals() for _ in range(count + 1)]
         self._several = problem.machine.memories > 1
-        # of transfers, by :meth:`Routes.queue`
-        self._queues = [BusyIntervals() for _ in range(2 * count + 2 if self._several else 0)]
+        self._queues: list[BusyIntervals] = []  # of transfers, by :meth:`Routes.queue`
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
         self.heard: list[float] = []  # when other devices than its own know that an operation has ended
@@ -320,6 +319,10 @@ class Operations:
         self._waits.append(waits)
         self._slots.append(slots)
         return op
+
+    def _idle_queues(self) -> list[BusyIntervals]:
+        """Return the queues of transfers, all of them idle."""
+        return [BusyIntervals() for _ in range(2 * len(self.kernels))]
 
     def _occupy(self) -> None:
         """Occupy each device until all its fixed operations have ended, in whatever queues: none starts before."""

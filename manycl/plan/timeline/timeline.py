@@ -38,7 +38,7 @@ Missing = tuple[float, BufferKey, int, int, int, int, Made]
 """Missing bytes: when at their source, buffer, from, to, writer, source memory, and when it is known that they are."""
 
 
-class Hop(NamedTuple):
+class PendingMove(NamedTuple):
     """A transfer to be made: all of a :class:`Move` up to its end; the operation it waits for; of the hops before it,
     the one that brings its bytes, or None; its queue; when the host's thread has enqueued it."""
 
@@ -66,7 +66,7 @@ class Fit(NamedTuple):
     groups: int
     start: float
     end: float
-    hops: list[Hop]
+    hops: list[PendingMove]
     after: list[int]
 
 
@@ -138,7 +138,9 @@ class Timeline(Operations):
             found = self._known_of[node] = ops, Ended.of(ops, self.device, self.end, self.heard)
         return found[1]
 
-    def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
+    def arrival(
+        self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[PendingMove], after: list[int]
+    ) -> float:
         """Return when bytes of buffers can be in a device's memory. The transfers that are needed are added to
         ``hops``, which has none yet, the operations that bring bytes that are there, or on their way, to ``after``."""
         arrive = self.floor
@@ -175,11 +177,11 @@ class Timeline(Operations):
                 return brought
         return arrive
 
-    def enqueued(self, device: DeviceIndex, hops: Sequence[Hop] = ()) -> float:
+    def enqueued(self, device: DeviceIndex, hops: Sequence[PendingMove] = ()) -> float:
         """Return when the host's thread, which enqueues in order of placement, can have enqueued a device's kernel."""
         return (hops[-1][12] if hops else self._given[-1]) + self._enqueues[device][0]
 
-    def _bring(self, missing: list[Missing], device: DeviceIndex, hops: list[Hop]) -> float:
+    def _bring(self, missing: list[Missing], device: DeviceIndex, hops: list[PendingMove]) -> float:
         """Add the first transfers, in each queue in the order in which the data are ready; return when they arrive."""
         arrive, handover, host = self.floor, self._handover, self._host
         several = len(missing) > 1  # a single transfer shares no queue
@@ -207,7 +209,7 @@ class Timeline(Operations):
                     start, ready = self.sent(slots, ready, high - low, (a, b))
                 if several:
                     busy[slots] = ready
-                hops.append(new(Hop, (key, low, high, writer, a, b, lane, start, ready, op, by, slots, given)))
+                hops.append(new(PendingMove, (key, low, high, writer, a, b, lane, start, ready, op, by, slots, given)))
                 by, before = len(hops) - 1, lane
             if before != device:
                 ready += handover
@@ -223,7 +225,7 @@ class Timeline(Operations):
 
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
         """Return the earliest place for a range of a node (``groups`` 0: all) on a device (``ON_HOST``: the host)."""
-        hops: list[Hop] = []
+        hops: list[PendingMove] = []
         after: list[int] = []
         if groups:
             seconds = self.problem.range_seconds(node, device, groups, first)
@@ -268,8 +270,8 @@ class Timeline(Operations):
         # (a launch may touch a small part of what is in linear regions)
         needs = self.needs(node, 0, split.groups if split.merge == "none" else 0)
         regions = split.regions
-        of_all: list[Hop] = []
-        hops: list[Hop] = []
+        of_all: list[PendingMove] = []
+        hops: list[PendingMove] = []
         after: list[int] = []
         whole = [r for r in needs if r[0] not in regions]
         ready = max(self.ready(node, device), self.arrival(whole, device, of_all, []), self.enqueued(device))
@@ -341,24 +343,28 @@ class Timeline(Operations):
         what = new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
         return self._add(what, after, slots)
 
-    def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
-        """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
+    def _transferred(
+        self, hops: Sequence[PendingMove], after: Sequence[int], memory: int, partial: DeviceIndex | None = None
+    ) -> list[int]:
+        """Place transfers; return the operations ``after`` and those that bring bytes to a memory. ``partial``: as of a
+        :class:`Move`."""
         waits, made, arrived, add, together = [*after], list[int](), self.intervals.arrived, self._add, self._together
         for key, low, high, writer, a, b, lane, start, end, origin, by, slots, _ in hops:
-            move = new(Move, (key, low, high, writer, a, b, lane, start, end, None))
+            move = new(Move, (key, low, high, writer, a, b, lane, start, end, partial))
             if by is not None:
                 op = add(move, (made[by],), slots)
             else:
                 op = add(move, together.get(origin, (origin,)) if origin != INITIAL else (), slots)
             made.append(op)
-            arrived(move, op)
+            if partial is None:
+                arrived(move, op)
             if b == memory:
                 waits.append(op)
         return waits
 
     def bring(self, regions: Sequence[BufferRange], device: DeviceIndex) -> float:
         """Place the transfers that bring bytes of buffers to a device's memory; return when they are there."""
-        hops: list[Hop] = []
+        hops: list[PendingMove] = []
         arrive = self.arrival(regions, device, hops, [])
         self._transferred(hops, (), self.memory[device])
         return arrive
@@ -434,40 +440,29 @@ class Timeline(Operations):
             others.setdefault(self.memory[a.device], []).append(op)
         waits = others.pop(self.memory[home])
         ready = max((self.end[op] if self.device[op] == home else self.heard[op] for op in ops), default=self.floor)
+        buffers, keys = self.problem.graph.buffers, self.problem.graph.nodes[node].writes
         for memory, members in sorted(others.items()):
-            device = min(self.device[op] for op in members)
-            for key in self.problem.graph.nodes[node].writes:
-                op = self._send(node, key, device, memory, home, members)
-                ready = max(ready, self.end[op] if self.device[op] == home else self.heard[op])
-                waits.append(op)
+            last = max(members, key=self.end.__getitem__)
+            self._together[last] = tuple(members)
+            for key in keys:
+                hops: list[PendingMove] = []
+                made = self.made(last)
+                ready = max(ready, self._bring([(0.0, key, 0, buffers[key].nbytes, node, memory, made)], home, hops))
+                waits += self._transferred(hops, (), self.memory[home], min(self.device[op] for op in members))
         self._merged[node] = len(others)
         seconds = self.problem.merge_seconds(node, home, len(others))
         merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
         start, end = self.room(self.kernels[home], max(ready, self.enqueued(home)), merge, seconds)
         op = self._add(merge._replace(start=start, end=end), [*waits, *ops], self.kernels[home])
         self.of[node] = (op,)
-        for key in self.problem.graph.nodes[node].writes:
+        for key in keys:
             for low, high in self.problem.written(node, key):
                 self.intervals.write(key, WriterInterval(low, high, node, {self.memory[home]: op}))
         return end
 
-    def _send(
-        self, node: int, key: BufferKey, device: DeviceIndex, source: int, home: DeviceIndex, members: Sequence[int]
-    ) -> int:
-        """Move a partial result to a device's memory; return the last operation of its route."""
-        nbytes = self.problem.graph.buffers[key].nbytes
-        waits, op = list(members), INITIAL
-        for a, b, lane, queue in self._routes.hops(source, home):
-            ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
-            ready, slots = max(ready, self._given[-1] + self._enqueues[lane][1]), self._queues[queue]
-            start, end = self.sent(slots, ready, nbytes, (a, b))
-            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
-            waits = [op]
-        return op
-
     def _fix(self) -> None:
         """Place the data that are there, and the fixed assignments as they are, with their data where they put them."""
-        self.intervals = WriterIntervals(self.problem)
+        self.intervals, self._queues = WriterIntervals(self.problem), self._idle_queues()
         of: dict[int, list[int]] = {}
         for a in self.problem.fixed:
             of.setdefault(a.node, []).append(self._add(a, (), None))

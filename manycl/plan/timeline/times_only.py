@@ -11,7 +11,7 @@ from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.delays import Delays
 from manycl.plan.timeline.operations import Made, times
-from manycl.plan.timeline.timeline import Hop, Missing, Schedule, Timeline
+from manycl.plan.timeline.timeline import Missing, PendingMove, Schedule, Timeline
 from manycl.plan.timeline.writer_intervals import INITIAL
 
 
@@ -39,8 +39,11 @@ class TimesOnly(Timeline):
 
     def _fix(self) -> None:
         """Place the data that are there, and the fixed assignments as they are."""
-        here, valid = self._initial, self.problem.valid.items() if self._several and self._contention else ()
-        self._at: dict[BufferKey, dict[int, Made]] = {key: dict.fromkeys(places, here) for key, places in valid}
+        self._at: dict[BufferKey, dict[int, Made]] = {}
+        if self._several and self._contention:
+            here = self._initial
+            self._at = {key: dict.fromkeys(places, here) for key, places in self.problem.valid.items()}
+            self._queues = self._idle_queues()
         self._occupy()
         for a in sorted(self.problem.fixed, key=lambda a: (a.start, a.end, a.node)):
             self._where[a.node], self._start[a.node], self._last[a.node] = a.device, a.start, a.end
@@ -55,7 +58,7 @@ class TimesOnly(Timeline):
         enqueues, given = self._enqueues, self._given[-1]
         row, edges, earliest = view.seconds[node], view.before[node], view.earliest[node]
         best, begin, least = devices[0], 0.0, inf
-        sent: list[Hop] = []
+        sent: list[PendingMove] = []
         hops = sent
         for device in devices:
             seconds, beside, ready = row[device], more[device] if more else 0.0, earliest[device]
@@ -87,9 +90,11 @@ class TimesOnly(Timeline):
             memory, here = self.memory[best], (ended, ended + handover, best, INITIAL)
             for key, _, _ in self._whole_writes[node]:
                 at[key] = {memory: here}
-        self._given[-1] = self.enqueued(best, hops)
+        self._given[-1] = (hops[-1].given if hops else given) + enqueues[best][0]
 
-    def _arrival(self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, hops: list[Hop]) -> float:
+    def _arrival(
+        self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, hops: list[PendingMove]
+    ) -> float:
         """Return when buffers can be on a device and a kernel enqueued, at ``ready`` or later; add the transfers."""
         memory, at = self.memory[device], self._at
         missing: list[Missing] = []

@@ -120,10 +120,13 @@ def continues(graph: Graph, transfer: Copy, command: Command) -> bool:
 
 
 class Evict(NamedTuple):
-    """A command that frees a device's memory of a store (the key of a window or buffer): it is used no more."""
+    """A command that frees a device's memory of a store (the key of a window or buffer): it is used no more. Or, with
+    ``pieces``, what is left in place of a packet that was dropped and is never given to the device: what the packet
+    writes in the device's memory does not count."""
 
     device: DeviceIndex
     store: BufferKey
+    pieces: tuple[BufferKey, ...] = ()
 
 
 class HostCall(NamedTuple):

@@ -46,8 +46,12 @@ class PacketEmitter(Emitter):
         # by first chunk of launches whose chunks' accesses are all entered in the books, whether any comes after a step
         self._known: dict[int, bool] = {}
         self._shortens = [d.shortens for d in subject.problem.machine.devices]
-        # by token of a packet that may be shortened, the state of what its chunks write as it is without each
+        # by token of a packet that may be shortened or dropped, the state of what its chunks write without each of them
         self._without: dict[int, list[_Before]] = {}
+        machine, may_restart = subject.problem.machine, not self._keeps and subject.lowered.room is None
+        self.apart = frozenset(filter(machine.is_apart, machine.indices)) if may_restart else frozenset()
+        """The devices, each alone in its memory, whose packets may be begun anew on others."""
+        self._awaited |= self.apart
 
     def take(
         self, token: int, device: DeviceIndex, queue: int, chunks: tuple[int, ...], task: Launch, launch: Chunks
@@ -58,8 +62,10 @@ class PacketEmitter(Emitter):
             has_before = self._know(launch, self._memory[device])
         undo = self._keeper.undo(chunks, device) if self._keeps else ()
         parts = None
-        if self._shortens[device] and not undo:  # (undo copies put back all that the whole packet was to change)
+        is_first = token == chunks[0]  # else it is begun anew
+        if self._shortens[device] and not undo and is_first:  # (undo copies put back all that a packet was to change)
             parts = launch.parts(launch.steps.index(token), len(chunks))
+        may_end = bool(parts) or device in self.apart
         beside = self._packets.get(last) == first and not undo
         waits: tuple[int, ...]
         before: Collection[int]
@@ -71,7 +77,7 @@ class PacketEmitter(Emitter):
         else:
             before = {p for chunk in chunks for p in self._graph.predecessors[chunk]}
             order = launch.order(self._graph) if self.far else AS_NODES_HAVE_IT
-            read_on = dict(self._unawaited) if self.far and parts else {}
+            read_on = dict(self._unawaited) if self.far and may_end else {}
             near = has_before is not None
             found = Dependences(device) if near else self._find(chunks, before, lane, order)
             if before:
@@ -86,15 +92,17 @@ class PacketEmitter(Emitter):
             at[chunk] = index
         if has_before is None:
             self._newest[lane] = token
-            if self.far and parts:
-                self._remember(chunks, read_on)
+            if self.far and may_end:
+                self._remember(token, chunks, read_on)
+                if device in self.apart:
+                    self._droppable.add(token)
             self._change(chunks, lane, token, order)
         return before
 
-    def _remember(self, chunks: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
+    def _remember(self, token: int, chunks: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
         """Store the state of pieces as it is without some chunks. ``read_on``: transfers that read what they write."""
         masks, made, writers, tasks = self.masks, self._made, self._writers, self._graph.nodes
-        found = self._without[chunks[0]] = []
+        found = self._without[token] = []
         for chunk in chunks:
             for k in tasks[chunk].writes:
                 state = chunk, k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, [])
@@ -142,31 +150,82 @@ class PacketEmitter(Emitter):
             self._lane[chunk] = None
             del self._at[chunk]
         if self.far:
-            lane = command.device, command.queue
-            self._turn[lane] -= len(gone)
+            self._take_out(token, gone, (command.device, command.queue))
             for chunk in gone:
-                self._lines[lane].remove(chunk)
-                self._going.pop(chunk, None)
-            left = set(gone)
-            for chunk, key, mask, made, writers, read_on in self._without[token]:
-                if chunk not in left:
-                    continue
-                _put(self.masks, key, mask)
-                _put(self._made, key, made)
-                _put(self._writers, key, writers)
-                if read_on:  # (later transfers read the contents from before)
-                    self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
-            for chunk in gone:
-                self._moves_in_vain(chunk)
+                self._moves_in_vain(chunk, HOST)
         return gone
 
-    def _moves_in_vain(self, chunk: int) -> None:
-        """Note that transfers to the host's memory may still run for a chunk that leaves a packet."""
+    def _take_out(self, token: int, gone: Collection[int], lane: Lane) -> None:
+        """Restore the state as it is without some chunks of a packet in a queue."""
+        self._turn[lane] -= len(gone)
+        for chunk in gone:
+            self._lines[lane].remove(chunk)
+            self._going.pop(chunk, None)
+        left = set(gone)
+        for chunk, key, mask, made, writers, read_on in self._without[token]:
+            if chunk not in left:
+                continue
+            _put(self.masks, key, mask)
+            _put(self._made, key, made)
+            _put(self._writers, key, writers)
+            if read_on:  # (later transfers read the contents from before)
+                self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
+
+    def _moves_in_vain(self, chunk: int, to: int) -> None:
+        """Note that transfers to a memory may still run for a chunk that leaves a packet."""
         node = self._graph.nodes[chunk]
         for key in dict.fromkeys((*node.reads, *node.writes)):
-            token = self._transfer_to(key, HOST)
+            token = self._transfer_to(key, to)
             if token is not None and token not in self._unawaited.get(key, ()):
                 self.reads_on(key, token)
+
+    # packets that are dropped, and begun anew on other devices
+
+    def may_drop(self, token: int) -> bool:
+        """Return whether a packet that its device was given may be dropped: nothing but held transfers depends on what
+        it writes, and what it writes only in part is valid in another memory."""
+        command = self.command(token)
+        if token not in self._droppable or not isinstance(command, Run):
+            return False
+        bit = 1 << self._memory[command.device]
+        for chunk, key, mask, *_ in self._without[token]:
+            task, found = self._graph.nodes[chunk], self._valid.get(key, 0) if mask is None else mask
+            overwrites = key in task.overwrites or self._overwritten(chunk, key)
+            if (found == bit and not overwrites) or key in self._together:
+                return False
+            moved = [t for t in self._made[key].values() if t != token]
+            if any(self._at[t] not in self.held for t in moved):
+                return False
+        return bool(self._without[token])
+
+    def drop(self, token: int) -> list[int]:
+        """Drop a packet that its device was given: its chunks are to be emitted again. Until it has ended, nothing may
+        be emitted that touches in its memory what it touches there. Return the transfers that will never be given."""
+        index = self._at[token]
+        command, tasks = self.commands[index], self._graph.nodes
+        assert isinstance(command, Run)
+        writes = tuple(key for chunk in command.chunks for key in tasks[chunk].writes)
+        vain = [t for key in writes for t in self._made[key].values() if t != token]
+        memory = self._memory[command.device]
+        self.commands[index] = Evict(command.device, writes[0], writes)
+        self._take_out(token, command.chunks, (command.device, command.queue))
+        for key in writes:
+            self.masks[key] = self._mask(key) & ~(1 << memory)
+        for chunk in command.chunks:
+            for to in (HOST, memory):  # (it may not have begun)
+                self._moves_in_vain(chunk, to)
+            self._lane[chunk] = None
+            del self._at[chunk]
+        for key in writes:
+            self._made.get(key, {}).pop(memory, None)
+        self.ended((token,))
+        return vain
+
+    def ended(self, tokens: Iterable[int]) -> None:
+        """Note that packets have ended, so that they will not be dropped."""
+        for token in tokens:
+            self._droppable.discard(token)
+            self._without.pop(token, None)
 
     def _know(self, launch: Chunks, memory: int) -> bool | None:
         """Enter the accesses of all chunks of a launch at once, in the one memory, if all that any of them depends on

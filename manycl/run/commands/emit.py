@@ -347,7 +347,7 @@ class Emitter(Copies):
         writers = self._writers.get(key, [])
         if made is not None and len(writers) == 1 and self._graph.buffers[key].nbytes < self._small:
             writer = self._lane_of(writers[0])
-            if writer[0] == device and self._newest.get(writer) == writers[0]:
+            if writer[0] == device and self._newest.get(writer) == writers[0] and made not in self._droppable:
                 queue = writer[1]
         self._bring_down(key, source, device, queue, target=target)
 

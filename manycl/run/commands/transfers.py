@@ -91,6 +91,8 @@ class Copies:
         self._writers: dict[BufferKey, list[int]] = {}  # the last ones; several, of what is written together
         self._arrived: dict[tuple[BufferKey, int], int] = {}  # transfers for which joint writers wait
         self._unawaited: dict[BufferKey, list[int]] = {}  # transfers for which only writers need wait
+        # packets that may still be dropped: transfers of what they write wait until these are reported
+        self._droppable: set[int] = set()
         self._last: dict[Lane, int] = {}  # by kernel queue, or the host's, the index of its last command
         self._ordered: dict[Lane, set[int]] = {}  # by kernel queue, the tokens that its commands wait for already
         self.held: set[int] = set()  # indices of held commands
@@ -166,7 +168,11 @@ class Copies:
 
     def command(self, token: int) -> Command:
         """Return the command with a token."""
-        return self.commands[self._at[token]]
+        return self.commands[self.index(token)]
+
+    def index(self, token: int) -> int:
+        """Return the index of the command with a token."""
+        return self._at[token]
 
     @property
     def lanes(self) -> Sequence[Lane | None]:
@@ -261,7 +267,8 @@ class Copies:
             heard, tells = set(self._writers[key]), None
         token = self._transfer(key, at, device, queue, tells)
         # (what the host has may be read as an upload is enqueued)
-        after = self._copies_wait(index, (device, queue), (), heard, behind, by_events=source >= self._routes.hosts)
+        by_events = source >= self._routes.hosts and maker not in self._droppable
+        after = self._copies_wait(index, (device, queue), (), heard, behind, by_events)
         is_told |= device in self._awaited
         target = self._memory[device]
         self.commands.append(Copy(token, key, device, queue, after, is_told, source, target, None, store))
@@ -281,6 +288,8 @@ class Copies:
         to a host's memory. Return its token."""
         index, writers = len(self.commands), self._writers.get(key, [])
         before, others = self._makers(key, at, device)
+        if not self._droppable.isdisjoint(before):
+            before, others = [], others.union(before)
         waits, saves = tuple(dict.fromkeys((*before, *ends.after))), target == HOST and self._saves(key)
         token = self._transfer(key, target, device, queue, writers[0] if len(writers) == 1 else None)
         waits = self._copies_wait(index, (device, queue), waits, others.union(ends.heard))

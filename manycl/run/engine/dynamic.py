@@ -98,8 +98,9 @@ class Dynamic(Playback):
                 self.failed = self.failed or report
             if self.failed is not None:
                 return []
-            token = report.token
-            self._heard.append(token)
+            token = self._counts(report.token)
+            if token >= 0:
+                self._heard.append(token)
             if token < self._count:
                 ended = self._end(token)
             else:  # a transfer
@@ -118,6 +119,10 @@ class Dynamic(Playback):
         if not self._undecided and self.finished:
             leave(self._emitter.leaves(), self.directory)
         return self._released()
+
+    def _counts(self, token: int) -> int:
+        """Return the token of a command that was reported; a negative number if its results do not count."""
+        return token
 
     def _came(self, token: int, now: float) -> None:
         """Note that a prefetching transfer has ended."""

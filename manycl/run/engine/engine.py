@@ -273,8 +273,11 @@ class _Play:
                 return
 
     def _issuing(self, awaited: Liveness) -> Callable[[list[Command]], None]:
-        """Return the function that gives commands to devices, and makes launches end early."""
+        """Return the function that gives commands to devices, and makes launches end early. Packets may be begun anew
+        from now on."""
         playback, backend = self._playback, self._backend
+        if isinstance(playback, MovingPlayer):
+            playback.restarts(repeatable(self._subject.problem, self._subject.lowered))
 
         def give(commands: list[Command]) -> None:
             if commands:

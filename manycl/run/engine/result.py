@@ -23,7 +23,7 @@ from manycl.run.engine.compile_time import LEAST, Phase, moved, phases, united, 
 from manycl.run.engine.divisions import MEASURED, divisions
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.run_history import MergedRecord
-from manycl.run.lowering.steps import RANGE, Lowered, Step
+from manycl.run.lowering.steps import DROPPED, RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 TYPICAL = 4
@@ -128,7 +128,7 @@ class Result:
         origins = self.graph.origins or range(len(self.graph))
         found: dict[int, tuple[float, float]] = {}
         for event in self.happened:
-            if isinstance(event, KernelEvent | HostEvent):
+            if isinstance(event, KernelEvent | HostEvent) and getattr(event, "role", "") != DROPPED:
                 first, last = found.get(node := origins[event.node], (event.start, event.end))
                 found[node] = min(first, event.start), max(last, event.end)
         begin = self.record.begin

@@ -22,6 +22,8 @@ from manycl.run.data.contents import LookedAt
 
 RANGE, COPY, CLEAR, COMBINE, CHECK = "range", "copy", "clear", "merge", "check"
 """The roles of steps that are not whole nodes."""
+DROPPED = "dropped"
+"""The role of a packet that was begun anew on another device, so that its results do not count."""
 
 
 class Step(NamedTuple):

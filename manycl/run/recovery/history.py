@@ -63,7 +63,8 @@ class CommandHistory:
         """Add the next command. If it is not complete, it may have had any effect, or none."""
         if isinstance(command, Evict):
             at = self._at(self._memory[command.device], command.device, command.store)
-            for key in self._locations.pieces(command.store) if self._locations is not None else ():
+            pieces = self._locations.pieces(command.store) if self._locations is not None else command.pieces
+            for key in pieces:
                 self.held[key].pop(at, None)
         elif isinstance(command, (Run, HostCall)):
             self._run(command, is_complete)

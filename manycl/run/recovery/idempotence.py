@@ -9,6 +9,7 @@ from manycl.analysis import service
 from manycl.errors import LaunchError, ManyclError, SourceError
 from manycl.graph.graph import BufferKey, CopyTask, FillTask, HostTask, Launch, Node
 from manycl.graph.known import known_launch
+from manycl.graph.work_groups import with_work_groups
 from manycl.plan.problem import Problem
 from manycl.run.lowering.steps import COMBINE, Lowered
 from manycl.utilities.unforeseen import told
@@ -26,7 +27,9 @@ def is_repeatable(task: Node, sizes: Mapping[BufferKey, int]) -> bool:
         return False
     try:
         of = task.program, task.kernel.name
-        return service.launched(*of, service.accessing(*of, known_launch(task, sizes))[0]).repeat.idempotent
+        return service.launched(
+            *of, service.accessing(*of, known_launch(with_work_groups(task), sizes))[0]
+        ).repeat.idempotent
     except (LaunchError, SourceError):
         return False
 

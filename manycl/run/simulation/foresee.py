@@ -25,7 +25,7 @@ from manycl.run.engine.setup import Setup
 from manycl.run.engine.trial import Trial
 from manycl.run.lowering.depth import IN_DEPTH
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step, valid_intervals
+from manycl.run.lowering.steps import COMBINE, DROPPED, RANGE, Lowered, Step, valid_intervals
 from manycl.run.recovery.device_events import DeviceEvents, EventMonitor
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
 from manycl.run.simulation.simulator import SimBackend
@@ -137,7 +137,8 @@ def foresee(
         setup = Setup(lowering, rest=rest, trial=Trial(ahead=plan))
         result = execute(problem, anew, backend, directory, name=name, setup=setup, watch=watch)
     # (the engine's own clock has also waited for the last report)
-    ends = [e.end for e in result.trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
+    ran = (e for e in result.trace.events if getattr(e, "role", "") != DROPPED)
+    ends = [e.end for e in ran if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
     trace, makespan = result.trace, max(ends, default=0.0)
     details = {**trace.details, **spent(problem.machine, trace.events, makespan)}
     return replace(trace, kind="simulation", makespan=makespan, details=details)

@@ -58,7 +58,7 @@ class AskedShares(ShareScheduler):
 
     def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
         out = super().completed(nodes, now, valid)
-        ended = dict.fromkeys(map(self._node.__getitem__, nodes))
+        ended = dict.fromkeys(self._node[n] for n in nodes if n >= 0)
         whole = [n for n in ended if n not in self.launches or self.launches[n].is_over]
         return out + self._placed(self._ask.completed(whole, now, self._of_buffers(valid)), now)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -12,13 +12,14 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
 from manycl.plan.preemptible import with_preemption
-from manycl.run.commands.backend import Command, EndsEarly, Run, Shorten
+from manycl.run.commands.backend import Command, EndsEarly, Failed, Lane, Run, Shorten
 from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
+from manycl.run.engine.assign import Assigned
 from manycl.run.engine.dynamic import Dynamic
-from manycl.run.engine.playback import Changed
-from manycl.run.lowering.steps import Lowered
+from manycl.run.engine.playback import Changed, where
+from manycl.run.lowering.steps import DROPPED, Lowered
 from manycl.run.stealing.asked_shares import AskedShares
 from manycl.run.stealing.packet_size import SETTLED
 from manycl.run.stealing.share_scheduler import ShareScheduler
@@ -51,6 +52,9 @@ class MovingPlayer(Dynamic):
         super().__init__(subject, following, self._packets, directory, done | later)
         self._done = done
         self._arriving = Counter[DeviceIndex]()  # prefetching transfers in flight, by device
+        # by token, the queues and chunks of packets that were dropped; in their queues they are numbered ~token
+        self._dropped: dict[int, tuple[Lane, tuple[int, ...]]] = {}
+        following.restarts.apart, following.restarts.may_drop = self._packets.apart, self._may_drop
         sizes = [buffer.nbytes for buffer in subject.problem.graph.buffers.values()]
         # the devices with memory of their own that holds all of the run
         self._far = [i for i, d in subject.problem.machine.numbered() if d.memory != HOST and d.holds(sizes)]
@@ -178,6 +182,58 @@ class MovingPlayer(Dynamic):
         self._add(self._following.shortened(token, found, now))
         return self._released()
 
+    # packets that are begun anew on other devices
+
+    def restarts(self, repeats: Callable[[int], bool]) -> None:
+        """Let packets be begun anew. ``repeats``: whether a step may run again on what it has left."""
+        self._following.restarts.repeats = repeats
+
+    def _may_drop(self, token: int) -> bool | None:
+        """Return whether a packet may be dropped; None while its device was not given it."""
+        at = None if self._lanes[token] is None else self._packets.index(token)
+        if at is None or at in self._held or at in self._ready:
+            return None
+        return self._packets.may_drop(token)
+
+    def _add(self, assigned: Sequence[Assigned]) -> None:
+        for a in assigned:
+            if a.chunks and a.node != a.chunks[0]:
+                self._drop(self._packets.command(a.chunks[0]))
+        super()._add(assigned)
+
+    def _drop(self, command: Command) -> None:
+        """Drop a packet that is begun anew."""
+        assert isinstance(command, Run)
+        token, lane = command.token, (command.device, command.queue)
+        self._dropped[token] = lane, command.chunks
+        line = self._lines[lane]
+        line[next(n for n, packet in enumerate(line) if packet[0] == token)] = ~token, (), ()
+        self._undecided += len(command.chunks)
+        self._moving.difference_update(self._packets.drop(token))
+
+    def _counts(self, token: int) -> int:
+        return ~token if token in self._dropped else token
+
+    def _end(self, node: int) -> list[int]:
+        if node >= 0:
+            ended = super()._end(node)
+        else:  # a dropped packet, and what its queue was given before
+            lane, _ = self._dropped[~node]
+            line, ended = self._lines[lane], list[int]()
+            while any(packet[0] == node for packet in line):
+                ended += super()._end(line[0][1][0]) if line[0][1] else [line.popleft()[0]]
+        if self._packets.apart:
+            self._packets.ended(ended)
+        return ended
+
+    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
+        if token in self._dropped:
+            return where(self.graph, self._dropped[token][0][0], token, node)
+        return super().where(token, node)
+
+    def unsound(self, failures: Sequence[Failed]) -> set[int]:
+        return super().unsound([f for f in failures if f.token not in self._dropped])
+
     def lose(self, reason: str) -> list[BufferKey]:
         lost = super().lose(reason)
         nowhere = [*(self._nowhere - self.directory.valid.keys())]
@@ -190,13 +246,14 @@ class MovingPlayer(Dynamic):
 
     @property
     def ran(self) -> Lowered:
-        """The steps, packets in the places of their first chunks."""
-        lowered = self._before
+        """The steps, packets in the places of their first chunks, or of later ones where they were begun anew."""
+        lowered, own = self._before, self.command_graph.lowered.steps
         nodes, steps = list(lowered.graph.nodes), list(lowered.steps)
-        for command in self._emitter.commands:
-            if isinstance(command, Run) and command.task is not None:
-                first, last = steps[command.chunks[0]], steps[command.chunks[-1]]
-                groups = last.first + last.groups - first.first
-                steps[command.token] = first._replace(groups=groups)
-                nodes[command.token] = command.task
+        ran = [(c.token, c.chunks, c.task) for c in self._emitter.commands if isinstance(c, Run)]
+        for token, chunks, task in [*ran, *((t, chunks, None) for t, (_, chunks) in self._dropped.items())]:
+            if chunks:
+                first, last = own[chunks[0]], own[chunks[-1]]
+                step = first._replace(groups=last.first + last.groups - first.first)
+                steps[token] = step if task is not None else step._replace(role=DROPPED)
+                nodes[token] = task or nodes[token]
         return changed(lowered, graph=changed(lowered.graph, nodes=tuple(nodes)), steps=tuple(steps))

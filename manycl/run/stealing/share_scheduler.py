@@ -28,6 +28,7 @@ from manycl.run.commands.backend import EndsEarly, Lane, Shorten
 from manycl.run.engine.assign import Assigned
 from manycl.run.lowering.steps import Chunks, Lowered
 from manycl.run.stealing.device_estimates import DeviceEstimates
+from manycl.run.stealing.restarts import Restarts, StepGiven
 from manycl.run.stealing.work_stealing import WorkStealing, nothing_moves
 from manycl.run.stealing.worker import LATE, TIMES, Packet, StealingWorker
 from manycl.trace import DecisionEvent
@@ -65,7 +66,8 @@ class ShareScheduler:
             self._begin(node, chunks, timetable.each[node], done, *how)
         self._given = bytearray(len(lowered.graph.nodes))
         for step in done:
-            self._given[step] = 1
+            self._given[step] = StepGiven.FINAL
+        self.restarts = Restarts(self._graph, self._given)
         self._busy = [0] * len(devices)  # by device, the number of given steps that are not known to be complete
         self._whole = [0] * len(devices)  # by device, the number of those that are no packets
         # by given step (a packet has its first chunk's), its device, and a packet's launch
@@ -140,6 +142,9 @@ class ShareScheduler:
             if device == ON_HOST:
                 continue
             self._busy[device] -= 1
+            if node < 0:
+                self.restarts.ended(node, now, device not in self._away)
+                continue
             if launch is None:
                 self._whole[device] -= 1
                 self._foreseen[device] -= self._seconds[node]
@@ -154,10 +159,9 @@ class ShareScheduler:
             for at, other in self._under_way.values():
                 if at == device and other is not launch and other is not None and device not in self._turn_of:
                     other.workers[device].begins(now)  # its packet was behind this one
-            if worker.shortens:
-                for chunk in launch.chunks.steps[packet.first : packet.last]:
-                    self._given[chunk] = 1
-            elif self._is_steady and len(nodes) == 1 and not self._whole[device]:
+            for chunk in launch.chunks.steps[packet.first : packet.last]:
+                self._given[chunk] = StepGiven.FINAL
+            if self._is_steady and len(nodes) == 1 and not self._whole[device] and not worker.shortens:
                 first, last = worker.rest
                 if first < last and self._take(launch, device, worker.queue, None, out) and worker.rest[0] < last:
                     return out
@@ -178,6 +182,12 @@ class ShareScheduler:
             if is_wanted and launch.is_open and (launch.is_ready or self._is_open(launch)):
                 self._steal(launch, out)
         self._is_steady = self._is_steady and not waiting and all(self._busy)
+        restarts = self.restarts
+        while (found := restarts.found(self.launches.values(), self._busy, now)) is not None:
+            launch, thief, packet = found
+            token = launch.chunks.steps[packet.first + packet.again]
+            self._under_way[~token] = self._under_way.pop(token)
+            self._hand(launch, restarts.drop(launch, packet, thief, now), launch.workers[thief].queue, out)
         return out
 
     def _steal(self, launch: WorkStealing, out: list[Assigned]) -> None:
@@ -194,10 +204,15 @@ class ShareScheduler:
     def _advance(self, lane: Lane, line: deque[int | WorkStealing], out: list[Assigned]) -> bool:
         """Give a queue what may be given. Return whether it waits for a step that is not given yet."""
         device, queue = lane
+        if self.restarts.blocked[device]:
+            return False
         while line:
             item = line[0]
             if isinstance(item, int):
-                if not self._are_given(self._graph.predecessors[item]):
+                least = (
+                    StepGiven.FINAL if device == ON_HOST else StepGiven.OPEN
+                )  # (no function is called on what may change)
+                if any(self._given[p] < least for p in self._graph.predecessors[item]):
                     return True
                 line.popleft()
                 self._give(item, lane, out)
@@ -236,7 +251,7 @@ class ShareScheduler:
         return next((c for c in range(first, last) if not self._are_given(before[steps[c]])), last)
 
     def _give(self, step: int, lane: Lane, out: list[Assigned]) -> None:
-        self._given[step] = 1
+        self._given[step] = StepGiven.FINAL
         device, seconds = lane[0], self._seconds[step]
         self._under_way[step] = device, None
         if device != ON_HOST:
@@ -251,23 +266,25 @@ class ShareScheduler:
         self, launch: WorkStealing, device: DeviceIndex, queue: int, limit: int | None, out: list[Assigned]
     ) -> bool:
         """Give a device a packet, of its own chunks before ``limit`` or of any. Return whether there was one."""
-        taken = launch.take(device, self._now, limit)
-        if taken is None:
+        if self.restarts.blocked[device] or (taken := launch.take(device, self._now, limit)) is None:
             return False
+        self._hand(launch, taken, queue, out)
+        return True
+
+    def _hand(self, launch: WorkStealing, packet: Packet, queue: int, out: list[Assigned]) -> None:
+        """Give a device a packet that it has taken."""
+        device, first, last, _, again = packet
         self._busy[device] += 1
         if device in self._turn_of:
             queue = self._turn_of[device]
             self._turn_of[device] = (queue + 1) % self.queues[device]
-        _, first, last, _ = taken
         chunks, given = launch.chunks, self._given
         steps = chunks.steps[first:last]
-        token = steps[0]
-        if not launch.workers[device].shortens:  # else its chunks may be given again
-            for step in steps:
-                given[step] = 1
+        token, mark = steps[again], self.restarts.mark(launch, launch.workers[device], steps)
+        for step in steps:
+            given[step] = mark
         self._under_way[token] = device, launch
         out.append(named(Assigned, (token, device, queue, True, 0.0, steps, chunks.launch(first, last), chunks)))
-        return True
 
     # prefetching
 
@@ -286,7 +303,12 @@ class ShareScheduler:
         assert inputs is not None
         launches = [launch for launch in self.launches.values() if launch.is_ready and not launch.is_over]
         for device in devices:
-            if device in self._away or not self._busy[device] or device in inputs.coming:
+            if (
+                device in self._away
+                or not self._busy[device]
+                or device in inputs.coming
+                or self.restarts.blocked[device]
+            ):
                 continue  # (a device that is free takes chunks at once)
             ends = [one.end(w, now) for one in launches if (w := one.workers.get(device)) is not None and w.given]
             free = max(now, self._free(device), *ends)
@@ -338,9 +360,9 @@ class ShareScheduler:
     def alarm(self) -> float | None:
         """The time from which a device counts as late with a share that stays, while another one is idle, or whole
         kernels may go to other devices."""
-        if not self._watched or (all(self._busy) and not any(self._wholes())):
-            return None
-        first = min([self.launches[node].overdue(factor) for node, factor in self._watched.items()])
+        first = self.restarts.at
+        if self._watched and not (all(self._busy) and not any(self._wholes())):
+            first = min([first, *[self.launches[node].overdue(factor) for node, factor in self._watched.items()]])
         return None if first == inf else first
 
     def late(self, now: float) -> list[Assigned]:
@@ -397,7 +419,8 @@ class ShareScheduler:
                 launch.leave(device)
                 worker = launch.workers.get(device)
                 for packet, _, _ in worker.given if worker is not None and worker.shortens else ():
-                    self._wish(launch, packet, None)
+                    if not packet.again:
+                        self._wish(launch, packet, None)
         was = self._in_lines()
         left = [step for step, at in was.items() if at in self._away]
         self._place(was, self._rescheduler.chosen(left, was, self._load(was, self._ahead()), self._away, is_stopped))

@@ -35,7 +35,7 @@ from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.preemptible import PACKETS_IN_FLIGHT
 from manycl.run.lowering.steps import Chunks
-from manycl.run.stealing.worker import SHORTEST, Packet, StealingWorker, Terms
+from manycl.run.stealing.worker import SHORTEST, TIMES, Packet, StealingWorker, Terms
 from manycl.utilities.changed import named
 
 PART = 1 / 3
@@ -74,8 +74,8 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time; ``still``: each device runs what it has,
-    until they are ``loosened``, a packet being one chunk; ``free``: when a device that has not begun is predicted to.
-    ``workers``: the devices that take part, or did; ``thieves``: devices that have stolen, or of whose
+    until they are ``loosened``, a packet being as few chunks as it may be; ``free``: when a device that has not begun
+    is predicted to. ``workers``: the devices that take part, or did; ``thieves``: devices that have stolen, or of whose
     packets some was taken back; ``is_ready``: whether all that any chunk depends on has been given to devices."""
 
     def __init__(
@@ -121,6 +121,10 @@ class WorkStealing:
         can end early."""
         return bool(self._rest) or any(w.given and w.shortens for w in self.workers.values())
 
+    def has_packets(self, devices: Set[DeviceIndex]) -> bool:
+        """Return whether some of these devices were given packets that have not ended."""
+        return any(w.given for w in self.workers.values() if w.device in devices)
+
     def groups(self, first: int, last: int) -> int:
         """Return the number of work-groups in the chunks from one to before another."""
         return self._before[last] - self._before[first]
@@ -151,7 +155,10 @@ class WorkStealing:
                     return None
                 self.thieves.add(device)
             first, end = worker.rest
-        last = first + 1 if self.still else self._end_of_packet(worker, first, end, now)
+        if self.still:
+            last = min(first + (1 if self.in_turn else worker.chunks), end)
+        else:
+            last = self._end_of_packet(worker, first, end, now)
         if worker.shortens and first < last:
             last = end
         if limit is not None and last > limit:
@@ -159,7 +166,7 @@ class WorkStealing:
         if first == last:
             return None
         before = self._before
-        groups, packet = before[last] - before[first], named(Packet, (device, first, last, stolen))
+        groups, packet = before[last] - before[first], named(Packet, (device, first, last, stolen, 0))
         worker.rest = last, end
         worker.give(packet, groups, now)
         self._rest -= groups
@@ -300,6 +307,58 @@ class WorkStealing:
         at = self._divide(thief, victim, (first, last), end, free, nothing_moves)
         return Foreseen(at, last, end) if at < last else None
 
+    # packets that are begun anew
+
+    def restart(
+        self, device: DeviceIndex, now: float, may: Callable[[Packet], bool | None]
+    ) -> tuple[float, Packet] | None:
+        """Return the packet that an idle device would begin anew, although another device runs it, and from when on
+        (Device-Hopping, Section 3.2: a slice is restarted on the fast device): as soon as what is left of it is
+        predicted to take TIMES as long as all of it would here, its data moved. A packet that takes longer than
+        predicted is predicted to take as long again. ``may``: whether it may be dropped (None: not yet)."""
+        thief = self.workers.get(device)
+        if thief is None or not thief.is_idle or self._open or self.still:
+            return None
+        found: tuple[float, Packet] | None = None
+        for w in self.workers.values():
+            if w is thief or w.shortens or not w.given:
+                continue
+            packet = w.given[-1][0]
+            if packet.last - packet.first <= packet.again + 1:
+                continue  # each attempt has the token of another chunk
+            seconds = self._moving(device, packet.first, packet.last)
+            seconds += thief.packet + max(self.groups(packet.first, packet.last), thief.filled) / thief.rate
+            left = w.through(now) - now + max(0.0, now - w.due)
+            at = now if left >= TIMES * seconds else w.due + TIMES * seconds
+            if (found is None or at < found[0]) and (can := may(packet)) is not False and (can or at > now):
+                found = at, packet
+        return found
+
+    def drop(self, packet: Packet, thief: DeviceIndex, now: float) -> tuple[Packet, float, int]:
+        """Give a packet to another device, which begins it anew. Return it as that device has it, and when its own
+        device was given it, and its groups. That device takes no part until the packet has ended there, too."""
+        worker, anew = self.workers[packet.device], packet._replace(device=thief, stolen=packet.device)
+        anew = anew._replace(again=packet.again + 1)
+        given, groups = worker.drop(packet)
+        self._leaves(worker)
+        self.thieves.add(thief)
+        self.workers[thief].give(anew, groups, now)
+        return anew, given, groups
+
+    def _leaves(self, worker: StealingWorker) -> None:
+        """Let others have a device's deque."""
+        worker.is_here = False
+        self._present = [w for w in self._present if w is not worker]
+        if worker.rest[0] < worker.rest[1]:
+            self._open.append(worker.rest)
+        worker.rest = 0, 0
+
+    def dropped(self, device: DeviceIndex, given: float, groups: int, now: float, returns: bool) -> None:
+        """Note that a packet that was dropped has ended on its device. ``returns``: it takes part again."""
+        self.workers[device].dropped(given, groups, now)
+        if returns:
+            self._enter(device, now)
+
     # packets that end early
 
     def wanted(self, device: DeviceIndex, now: float) -> Packet | None:
@@ -315,7 +374,7 @@ class WorkStealing:
                 continue
             end = math.inf if now > w.due else self.end(w, now)
             packet = max((packet for packet, _, _ in w.given), key=lambda p: p.last - p.first)
-            if end > latest and packet.last - packet.first > 1:
+            if end > latest and packet.last - packet.first > 1 and not packet.again:
                 latest, found, victim = end, packet, w
         if found is None or self._moving is nothing_moves or latest == math.inf:
             return found
@@ -386,15 +445,14 @@ class WorkStealing:
         if worker is not None:
             if worker.given or worker.rest[0] < worker.rest[1]:
                 self.loosen()
-            worker.is_here = False
-            self._present = [w for w in self._present if w is not worker]
-            if worker.rest[0] < worker.rest[1]:
-                self._open.append(worker.rest)
-            worker.rest = 0, 0
+            self._leaves(worker)
 
     def come(self, device: DeviceIndex, terms: Terms, now: float, queue: int = 0) -> None:
         """Let a device take part from now on, with an empty deque. ``queue``: its queue, if it is new."""
         if device not in self.workers:
             self.workers[device] = StealingWorker(device, queue, terms)
+        self._enter(device, now)
+
+    def _enter(self, device: DeviceIndex, now: float) -> None:
         self.workers[device].come(now)
         self._present = [w for w in self.workers.values() if w.is_here]

@@ -42,7 +42,8 @@ DEAREST = 200e-6
 class Terms(NamedTuple):
     """The estimates of a device: seconds of a work-group, and seconds that a packet costs beside its groups. ``first``:
     the most groups of a packet until one was measured. ``shortens``: whether packets that it was given can end early.
-    ``size``: the largest packet size; ``filled``: the groups that fill the device: fewer take as long (0: unknown)."""
+    ``size``: the largest packet size; ``filled``: the groups that fill the device: fewer take as long (0: unknown).
+    ``chunks``: the least chunks of a packet, as far as its deque has them."""
 
     group: float
     packet: float
@@ -50,16 +51,18 @@ class Terms(NamedTuple):
     shortens: bool = False
     size: PacketSize | None = None
     filled: float = 0.0
+    chunks: int = 1
 
 
 class Packet(NamedTuple):
     """Chunks from ``first`` to before ``last`` that run on a device as one packet. ``stolen``: the device from which
-    they were taken, if the deque was empty."""
+    they were taken, if the deque was empty. ``again``: how many times it was begun before, on other devices."""
 
     device: DeviceIndex
     first: int
     last: int
     stolen: DeviceIndex | None = None
+    again: int = 0
 
 
 class StealingWorker:
@@ -76,7 +79,8 @@ class StealingWorker:
 
     def __init__(self, device: DeviceIndex, queue: int, terms: Terms) -> None:
         self.device, self.queue = device, queue
-        self.rate, self.packet, self.first, self.shortens, self.size, self.filled = 1.0 / terms.group, *terms[1:]
+        self.rate, self.packet, self.first, self.shortens, self.size, self.filled = 1.0 / terms.group, *terms[1:6]
+        self.chunks = terms.chunks
         self.planned = self.rate
         self.least, self.dear = max(terms.packet / COST, terms.filled * terms.group), 0.0
         self.rest = 0, 0
@@ -158,6 +162,21 @@ class StealingWorker:
         self.given[place] = packet._replace(last=last), given, groups
         self.ran -= before - groups
         self.foresee(groups - before)
+
+    def drop(self, packet: Packet) -> tuple[float, int]:
+        """Take out a packet that another device begins anew. Return when it was given, and its groups."""
+        place = next(n for n, (one, _, _) in enumerate(self.given) if one == packet)
+        _, given, groups = self.given[place]
+        del self.given[place]
+        self.ran -= groups
+        self.foresee(-groups)
+        return given, groups
+
+    def dropped(self, given: float, groups: int, now: float) -> None:
+        """Note that a packet that was dropped has ended now; ``given``: when it was given."""
+        begun = max(given, self.free)
+        self.begins(now)
+        self._learn(groups, now - begun)
 
     def foresee(self, more: int) -> None:
         """Predict when its packets will have ended, after so many groups more were given, or less are left."""

@@ -155,7 +155,7 @@ class ChaosBackend:
         assert self.most[device] <= self._room[device], f"device {device} does not have room for {held}"
 
     def _evict(self, command: Evict) -> None:
-        device, store = command
+        device, store, _ = command
         pending = [c for line in self._lines.values() for c in line] + [a.command for a in self._active.values()]
         pending += [c for early in self._early.values() for c, _ in early]
         for c in pending:

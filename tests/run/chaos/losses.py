@@ -41,8 +41,9 @@ from tests.run.chaos.test_divided_chaos import (
     check_valid,
     plans,
 )
-from tests.run.chaos.test_moving_chaos import shares
+from tests.run.chaos.test_moving_chaos import StolenAnyhow, shares
 from tests.run.chaos.test_state import Anyhow, Unit
+from tests.run.chaos.transitions import DROPPED
 
 REPEATABLE = {"map", "stencil", "reversed", "columns", "maybe", "scatter", "part"}
 """Kernels that may run on what they have left: read off their text by hand."""
@@ -109,6 +110,7 @@ class Loss:
         self.made: list[Lowered] = []
         self.mortal: frozenset[int] = frozenset()
         self.fallback: Fallback | None = None
+        self.anyhow = data is not None and data.draw(st.booleans())  # packets are of any size, and anywhere
         KeptAnyhow.chance.seed(1)
         for key in graph.buffers:
             if defined or homes is not None or data.draw(st.integers(0, 3)):
@@ -224,8 +226,13 @@ class Loss:
             setup = Setup(lowering, rest=rest, mortal=self.mortal, trial=Trial(self.fallback))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(asking_policies, "in_advance", lambda _: getattr(plan, "cut", None))
+                if self.anyhow:
+                    patch.setattr("manycl.run.stealing.share_scheduler.WorkStealing", StolenAnyhow)
+                before = len(DROPPED)
                 result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
             has_failed = False
+            SEEN["dropped"] += len(DROPPED) - before
+            SEEN["dropped in lossy runs"] += (len(DROPPED) - before) * bool(backend.faults.dies)
             return result
         except RunFailure:  # devices that do not work are left out then, with what they have
             kept = {m: m for m in range(self.where.memories) if m not in backend.gone}

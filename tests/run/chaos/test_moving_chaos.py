@@ -105,8 +105,18 @@ class StolenAnyhow(WorkStealing):
         if thief is None or not thief.is_idle:
             return None
         ending = [w for w in self.workers.values() if w is not thief and w.shortens and not w.is_near]
-        packets = [packet for w in ending for packet, _, _ in w.given]
+        packets = [packet for w in ending for packet, _, _ in w.given if not packet.again]
         return self._random.choice(packets) if packets else None
+
+    def restart(self, device: DeviceIndex, now: float, may: Any) -> tuple[float, Packet] | None:
+        """Any packet that may be is begun anew, or none."""
+        thief = self.workers[device]
+        if not thief.is_idle or self.still or self._random.random() < 0.5:
+            return None
+        others = [w for w in self.workers.values() if w is not thief and not w.shortens]
+        given = [p for w in others for p, _, _ in w.given if p.last - p.first > p.again + 1]
+        packets = [p for p in given if may(p)]
+        return (now, self._random.choice(packets)) if packets else None
 
     def foreseen(self, device: DeviceIndex, free: float, now: float) -> Foreseen:
         """Any device takes any chunks, whatever it has run: the same where all else is the same."""
