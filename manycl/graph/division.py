@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -158,8 +158,7 @@ class Division:
         made.sizes = {keys[key]: size for key, size in self.sizes.items()}
         made.operations = {keys[key]: atomic for key, atomic in self.operations.items()}
         made.promised = frozenset(keys[key] for key in self.promised)
-        made._access, made._hulls, made._alike = Kept(MANY), Kept(MANY), self._alike
-        made._common = self, keys
+        made._access, made._hulls, made._alike, made._common = Kept(MANY), Kept(MANY), self._alike, (self, keys)
         return made
 
     def _refused(self, why: str) -> NotDivisibleError:
@@ -187,12 +186,8 @@ class Division:
         facts these are; a region that is not exact may then lie anywhere in the argument."""
         by = self._further.get(index, 0)
         if by and not found.exact:
-            by, found = (
-                0,
-                replace(
-                    found, rectangles=(Rectangle(0, self.argument(index).size(self.sizes)),), tight=True, elements=""
-                ),
-            )
+            whole = Rectangle(0, self.argument(index).size(self.sizes))
+            by, found = 0, replace(found, rectangles=(whole,), tight=True, elements="")
         return found.behind(self.argument(index).offset + by)
 
     def name(self, key: BufferKey) -> str:
@@ -255,16 +250,13 @@ class Division:
 
     def foresee(self, kinds: Collection[str], ranges: Collection[GroupRange]) -> None:
         """Find out together what some ranges of groups read, or write, for which :meth:`footprints` will be asked."""
+        wanted, alike = [], set[Hashable]()
         touching = [(i, kind) for kind in kinds for indices in self._touching[kind].values() for i in indices]
-        wanted, alike = list[tuple[int, str, GroupRange]](), set[Hashable]()
-        for of in touching:
-            for groups in ranges:
-                place = self.facts.place(*of, groups)
-                if place is not None and (place[0] in alike or self._alike.get(place[0]) is not None):
-                    continue  # it is that of others, moved
-                if place is not None:
-                    alike.add(place[0])
+        for of, groups in product(touching, ranges):
+            place = self.facts.place(*of, groups)
+            if place is None or (place[0] not in alike and self._alike.get(place[0]) is None):  # not another's, moved
                 wanted.append((*of, groups))
+                alike.update(place[:1] if place is not None else ())
         self.facts.foresee(wanted)
 
     @cached_property
@@ -280,9 +272,8 @@ class Division:
         if self._common is None:
             if len(missing) > ENOUGH:  # then to compare all groups takes less than to ask about the ranges
                 self._compare()
-            self.foresee(("read", "write"), missing)
-        else:
-            self._common[0].expect(missing)
+            return self.foresee(("read", "write"), missing)
+        return self._common[0].expect(missing)
 
     def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
         """Return what some groups do, by buffer."""
@@ -453,9 +444,8 @@ class HostDivision(Division):
         if self.promised:
             raise self._refused(f"its version {launch.kernel.name}, a function of Python, is not divided by a promise")
         if program.dimension != dimension:
-            along = (
-                f"divided along dimension {program.dimension} only" if program.dimension is not None else "not divided"
-            )
+            only = f"divided along dimension {program.dimension} only"
+            along = only if program.dimension is not None else "not divided"
             raise self._refused(f"its version {launch.kernel.name}, a function of Python, is {along}")
         self.launch = replace(self.launch, program=program, kernel=launch.kernel)
 

@@ -443,10 +443,8 @@ class Problem:
     def _most_groups(self, node: int, device: DeviceIndex, split: Split) -> int:
         """Return the most groups of which any range fits (0: not even one); more groups never need less."""
         where, counts = self.machine.devices[device], range(1, split.groups + 1)
-        room = node, where.global_memory, where.max_allocation
-        if room not in self._most:
-            fits = bisect_right(counts, False, key=lambda count: not self._fit(node, device, split, count))
-            self._most[room] = fits
+        if (room := (node, where.global_memory, where.max_allocation)) not in self._most:
+            self._most[room] = bisect_right(counts, False, key=lambda n: not self._fit(node, device, split, n))
         return self._most[room]
 
     @cached_property
@@ -467,9 +465,8 @@ class Problem:
         little, hint, said = f"has too little memory for its {nbytes} bytes", "", list[str]()
         for d in self.preferred(node):
             able = self.can_run(node, d)
-            said.append(
-                f"{devices[d].name} {obstacle(task, devices[d]) or (little if able else 'has no version of it')}"
-            )
+            lacks = obstacle(task, devices[d]) or (little if able else "has no version of it")
+            said.append(f"{devices[d].name} {lacks}")
             if not able:
                 hint = remedy(task, devices)
             elif node in self.splits:
@@ -499,9 +496,5 @@ def contents_needed(task: Node) -> tuple[BufferKey, ...]:
     overwrites = task.overwrites
     if overwrites and isinstance(task, Launch | HostTask) and is_partial(task):
         overwrites = ()  # only parts of these are overwritten
-    found = (
-        [*task.reads, *[key for key in task.writes if key not in overwrites]]
-        if overwrites
-        else [*task.reads, *task.writes]
-    )
-    return tuple(dict.fromkeys(found))
+    kept = [key for key in task.writes if key not in overwrites] if overwrites else task.writes
+    return tuple(dict.fromkeys((*task.reads, *kept)))
