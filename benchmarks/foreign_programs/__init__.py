@@ -1,2 +1,2 @@
-"""Programs that know only PyOpenCL, as processes of ``benchmarks/foreign.py`` and ``benchmarks/commands.py`` run
-them."""
+"""Programs that know only PyOpenCL, as processes of ``benchmarks/foreign.py`` and
+``benchmarks/stages_figures/commands.py`` run them."""

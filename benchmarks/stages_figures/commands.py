@@ -22,7 +22,7 @@ from typing import Any
 
 import common
 
-PROGRAM = Path(__file__).parent / "foreign_programs" / "commands.py"
+PROGRAM = Path(__file__).parents[1] / "foreign_programs" / "commands.py"
 
 
 def run(prefix: list[str], env: dict[str, str], rounds: int, only: str) -> dict[str, Any]:
