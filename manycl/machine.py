@@ -101,6 +101,26 @@ class Sharing:
     receives: Mapping[int, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network, which joins hosts' memories and nodes': each has a connection of its own, over which it exchanges
+    bytes with all others. ``rack``: memories of a rack, in their order (0: all are in one); ``oversubscription``: how
+    many times as much as the connection of a rack to all others its memories' own ones carry together."""
+
+    bandwidth: float  # bytes per second of a memory's connection, in each direction
+    latency: float  # seconds from any memory to any other one
+    rack: int = 0
+    oversubscription: float = 1.0
+
+    def link(self, source: int, target: int) -> Link:
+        """Return what joins two memories, as a link."""
+        return Link(source, target, self.bandwidth, self.latency)
+
+    def rack_of(self, memory: int) -> int:
+        """Return the number of a memory's rack; the first host's memory is in none (-1)."""
+        return (memory - 1) // self.rack if self.rack and memory != HOST else -1
+
+
 Route = tuple[tuple[int, int], ...]
 """Transfers, one after another: the memories that each is from and to."""
 Hop = tuple[int, int, DeviceIndex, int]
@@ -115,8 +135,10 @@ class Routes:
     def __init__(self, machine: Machine) -> None:
         self.hosts = 1 + len(machine.hosts)
         """The number of hosts' memories, whose numbers come first."""
-        self.has_peers = bool(machine.peers)
-        """True if there is a link between memories of which none is the host's."""
+        self._network, self.joined = machine.network, machine.joined
+        """The memories that the network joins."""
+        self.has_peers = len(self.joined) > 2 or bool(machine.peers)
+        """True if there is a way between memories of which none is the host's."""
         self._from: dict[int, list[Link]] = {}
         self._owners: dict[int, DeviceIndex] = {d.memory: i for i, d in machine.numbered()}
         for link in machine.links:
@@ -144,7 +166,9 @@ class Routes:
         return ((source, target),) if HOST in (source, target) else ((source, HOST), (HOST, target))
 
     def by_links(self, source: int, target: int) -> Route:
-        """Return the route by links alone (empty: they do not lead there); Dijkstra's algorithm."""
+        """Return the route by links and the network alone (empty: they do not lead there); Dijkstra's algorithm."""
+        if source in self.joined and target in self.joined:
+            return ((source, target),)
         found: list[tuple[int, float, int, Route]] = [(0, 0.0, source, ())]
         seen: set[int] = set()
         while found:
@@ -154,7 +178,12 @@ class Routes:
             if at in seen or (hops and at >= self.hosts):
                 continue
             seen.add(at)
-            for x in self._from.get(at, ()):
+            ways = self._from.get(at, ())
+            if (
+                self._network is not None and at in self.joined
+            ):  # on to the memories of the network from which links lead, and to the target
+                ways = [*ways, *(self._network.link(at, m) for m in self.joined if m in self._from or m == target)]
+            for x in ways:
                 heappush(found, (hops + 1, seconds + 1.0 / x.bandwidth, x.target, (*way, (at, x.target))))
         return ()
 
@@ -188,8 +217,9 @@ _MEMORY, _TARGET = attrgetter("memory"), attrgetter("target")
 class Machine:
     """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :attr:`routes`: which way data go between
     them. ``hosts``: the names of further hosts' memories, as nodes of a cluster have, which are numbered from 1 on,
-    before devices' own. ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and
-    writes it at the same time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
+    before devices' own; ``network``: what joins these and nodes' memories, besides links. ``host_bandwidth``: bytes
+    per second that the host's memory carries, of all that reads and writes it at the same time, transfers and devices
+    that compute in it (infinite: nobody knows a limit)."""
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
@@ -198,6 +228,14 @@ class Machine:
     host_bandwidth: float = math.inf
     hosts: tuple[str, ...] = ()
     sharing: Sharing = Sharing()  # it is frozen
+    network: Network | None = None
+
+    @property
+    def joined(self) -> frozenset[int]:
+        """The memories that the network joins: hosts' and those of nodes; none without a network."""
+        if self.network is None:
+            return frozenset()
+        return frozenset((*range(1 + len(self.hosts)), *(d.memory for d in self.devices if d.kind == "node")))
 
     @property
     def indices(self) -> Sequence[DeviceIndex]:
@@ -235,7 +273,10 @@ class Machine:
         return DeviceIndex([*map(_MEMORY, self.devices)].index(memory))
 
     def link(self, source: int, target: int) -> Link | None:
-        return next((x for x in self.links if x.source == source and x.target == target), None)
+        found = next((x for x in self.links if x.source == source and x.target == target), None)
+        if found is None and self.network is not None and {source, target} <= self.joined:
+            return self.network.link(source, target)
+        return found
 
     @property
     def routes(self) -> Routes:

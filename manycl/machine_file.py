@@ -9,12 +9,14 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from manycl.errors import MachineError
-from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine
+from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine, Network
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity
 
 _WORDS = ("model", "platform", "driver", "event_domain", "lacks")
@@ -29,8 +31,9 @@ _POWERS = ("idle_power", "power")
 _QUANTITIES |= dict.fromkeys(_POWERS, "W")
 _REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
 _DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, *_RARE_FLAGS, "slowdown")
-_DEVICE_KEYS += ("kernel_power",)
+_DEVICE_KEYS += ("kernel_power", "count")
 _HOST_KEYS = ("bandwidth",)
+_NETWORK_KEYS = ("bandwidth", "latency", "rack", "oversubscription")
 _LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency", "chunk", "energy")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
     "cpu": {"queues": 1, "launch_overhead": 5e-6},
@@ -43,7 +46,7 @@ _MOST = 10**6  # of a count
 _MOST_BYTES = 2**60
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 Number = TypeVar("Number", int, float)
-_RESERVED = ("host", "own", "machine")
+_RESERVED = ("host", "own", "machine", "network")
 
 
 def shipped_machines() -> dict[str, Path]:
@@ -88,9 +91,10 @@ class _MachineReader:
     def __init__(self, path: str) -> None:
         self.path = path
         self.notes: dict[str, str] = {}
+        self.memories = 0  # the number of the last one
 
     def machine(self, table: dict[str, Any]) -> Machine:
-        self.only(table, ("name", "source", "host", "memory", "device", "link"), "")
+        self.only(table, ("name", "source", "host", "memory", "device", "link", "network"), "")
         name = self.word(table, "name", "", "a machine")
         self.source(table, "machine", ())
         bandwidth = self.host(table)
@@ -98,20 +102,22 @@ class _MachineReader:
         for number, entry in enumerate(self.tables(table, "memory")):
             self.only(entry, ("name", "source"), f"memory {number + 1}")
             name_of = self.name(entry, f"memory {number + 1}", memories)
-            memories[name_of] = len(memories)
+            self.memories = memories[name_of] = len(memories)
             self.source(entry, name_of, ())
         hosts = tuple(memories)[1:]
         devices: list[Device] = []
         for number, entry in enumerate(self.tables(table, "device")):
-            devices.append(self.device(entry, number, memories))
+            devices += self.devices(entry, number, memories)
         if not devices:
             raise self.error("device", "a machine has at least one [[device]]")
         links: list[Link] = []
         for number, entry in enumerate(self.tables(table, "link")):
             links.extend(self.links(entry, number, memories))
-        self.check_links(links, memories, hosts)
+        network = self.network(table) if "network" in table else None
+        machine = Machine(tuple(devices), tuple(links), name, self.notes, bandwidth, hosts, network=network)
+        self.check_links(machine, memories)
         self.check_host(bandwidth, devices, links)
-        return Machine(tuple(devices), tuple(links), name, self.notes, bandwidth, hosts)
+        return machine
 
     def host(self, table: dict[str, Any]) -> float:
         """Return what the host's memory carries; without a limit where a file does not say."""
@@ -123,6 +129,35 @@ class _MachineReader:
         self.only(found, (*_HOST_KEYS, "source"), "host")
         self.source(found, "host", _HOST_KEYS)
         return self.quantity(found, "bandwidth", "host", "B/s")
+
+    def network(self, table: dict[str, Any]) -> Network:
+        found = table["network"]
+        if not isinstance(found, dict):
+            raise self.error("network", "is written [network], once")
+        self.only(found, (*_NETWORK_KEYS, "source"), "network")
+        self.source(found, "network", _NETWORK_KEYS)
+        return Network(
+            self.quantity(found, "bandwidth", "network", "B/s"),
+            self.quantity(found, "latency", "network", "s"),
+            self.count(found, "rack", "network") if "rack" in found else 0,
+            self.factor(found, "oversubscription", "network"),
+        )
+
+    def devices(self, table: dict[str, Any], number: int, memories: dict[str, int]) -> list[Device]:
+        """Return the device that a table describes, or the ``count`` of them, which have numbers behind its name."""
+        if "count" not in table:
+            return [self.device(table, number, memories)]
+        count, where = self.count(table, "count", f"device {number + 1}"), f"device {number + 1}"
+        name = self.word(table, "name", where, "")
+        alike = {key: value for key, value in table.items() if key not in ("count", "source")}
+        self.source(table, name, _DEVICE_KEYS)
+        first = self.device({**alike, "name": f"{name}0"}, number, memories)
+        found = [first]
+        for place in range(1, count):
+            other = self.name({"name": f"{name}{place}"}, where, memories)
+            memories[other] = self.memory(table["memory"], f"{where}.memory", memories)
+            found.append(replace(first, name=other, memory=memories[other]))
+        return found
 
     def device(self, table: dict[str, Any], number: int, memories: dict[str, int]) -> Device:
         where = f"device {number + 1}"
@@ -149,7 +184,7 @@ class _MachineReader:
                 )
             values["kernel_power"] = {k: self.quantity(kernels, k, f"{where}.kernel_power", "W") for k in kernels}
         values.setdefault("max_allocation", max(values["global_memory"] // 4, 1))
-        values["slowdown"] = self.factor(table, where)
+        values["slowdown"] = self.factor(table, "slowdown", f"device {name}")
         self.source(table, name, _DEVICE_KEYS)
         return Device(name=name, kind=kind, memory=memories[name], **values)
 
@@ -161,7 +196,8 @@ class _MachineReader:
 
     def memory(self, value: Any, where: str, memories: Mapping[str, int]) -> int:
         if value == "own":
-            return 1 + max(memories.values())
+            self.memories += 1
+            return self.memories
         if isinstance(value, str) and value in memories:
             return memories[value]
         raise self.error(where, f"{_show(value)} is not own, host or the name of a device described before")
@@ -188,15 +224,14 @@ class _MachineReader:
         pairs = [(a, b), (b, a)] if both else [(a, b)]
         return [Link(*pair, bandwidth, latency, chunk, energy) for pair in pairs]
 
-    def check_links(self, links: list[Link], memories: Mapping[str, int], hosts: tuple[str, ...]) -> None:
+    def check_links(self, machine: Machine, memories: Mapping[str, int]) -> None:
         """No link twice; from the host to every memory and back, by way of other hosts' memories or not, as whatever
         has no link goes by hosts."""
         names = _owners(memories)
-        pairs = [(x.source, x.target) for x in links]
-        for a, b in pairs:
-            if pairs.count((a, b)) > 1:
+        for (a, b), count in Counter((x.source, x.target) for x in machine.links).items():
+            if count > 1:
                 raise self.error("link", f"{names[a]} to {names[b]} is described twice")
-        routes = Machine((), tuple(links), hosts=hosts).routes
+        routes = machine.routes
         for memory, name in names.items():
             for a, b in ((HOST, memory), (memory, HOST)):
                 if memory != HOST and not routes.by_links(a, b):
@@ -252,8 +287,8 @@ class _MachineReader:
             raise self.error(_join(where, key), f"{_show(value)} is neither true nor false")
         return value
 
-    def factor(self, table: Mapping[str, Any], where: str) -> float:
-        return self.plain(table.get("slowdown", 1.0), float, f"a number from 1 to {_MOST}", f"{where}.slowdown")
+    def factor(self, table: Mapping[str, Any], key: str, where: str) -> float:
+        return self.plain(table.get(key, 1.0), float, f"a number from 1 to {_MOST}", f"{where}.{key}")
 
     def plain(self, value: Any, kind: type[Number], what: str, where: str) -> Number:
         """A number without a unit."""
@@ -335,12 +370,22 @@ def format_machine(machine: Machine) -> str:
     for name in machine.hosts:
         lines += ["", "[[memory]]", f"name = {_string(name)}"]
         lines += _source_lines(machine.notes, name, "memory", ())
-    for device in machine.devices:
-        lines += ["", "[[device]]", *_device_lines(device, owners)]
-        lines += _source_lines(machine.notes, device.name, "device", _DEVICE_KEYS)
+    for name, alike in _alike(machine):
+        device = alike[0]
+        lines += ["", "[[device]]", *_device_lines(replace(device, name=name), owners)]
+        lines += [f"count = {len(alike)}"] if name != device.name else []
+        owners |= {d.memory: d.name for d in alike if d.memory not in owners or owners[d.memory] == name}
+        lines += _source_lines(machine.notes, name, "device", _DEVICE_KEYS)
         if device.kernel_power:
             powers = ((k, format_quantity(p, "W")) for k, p in device.kernel_power.items())
             lines += ["[device.kernel_power]", *(f"{_string(k)} = {_string(p)}" for k, p in powers)]
+    if machine.network is not None:
+        found = machine.network
+        lines += ["", "[network]", f"bandwidth = {_string(format_quantity(found.bandwidth, 'B/s'))}"]
+        lines.append(f"latency = {_string(format_quantity(found.latency, 's'))}")
+        lines += [f"rack = {found.rack}"] if found.rack else []
+        lines += [f"oversubscription = {found.oversubscription!r}"] if found.oversubscription != 1.0 else []
+        lines += _source_lines(machine.notes, "network", "network", _NETWORK_KEYS)
     for link in machine.links:
         ends = [owners.get(m, "") for m in (link.source, link.target)]
         lines += ["", "[[link]]", f"from = {_string(ends[0])}", f"to = {_string(ends[1])}"]
@@ -353,6 +398,25 @@ def format_machine(machine: Machine) -> str:
     if parse_machine(text, machine.name) != machine:
         raise MachineError(f"{machine.name}: no machine file can describe this machine exactly")
     return text
+
+
+def _alike(machine: Machine) -> Iterator[tuple[str, list[Device]]]:
+    """Yield the devices that a table describes, with its name: several, if they are nodes or have a source together."""
+    devices, at, noted = machine.devices, 0, {subject.partition(".")[0] for subject in machine.notes}
+    while at < len(devices):
+        first, alike = devices[at], [devices[at]]
+        base, step = first.name.removesuffix("0"), 0
+        if base != first.name and (base in noted or first.kind == "node") and first.name not in noted:
+            for d in devices[at + 1 :]:
+                step = d.memory - first.memory if len(alike) == 1 else step
+                if d != replace(first, name=f"{base}{len(alike)}", memory=first.memory + step * len(alike)):
+                    break
+                if d.name in noted or step != (first.memory > len(machine.hosts)):
+                    break
+                alike.append(d)
+        is_one = len(alike) == 1 and base not in noted
+        yield (first.name if is_one else base), alike
+        at += len(alike)
 
 
 def _device_lines(device: Device, owners: dict[int, str]) -> list[str]:

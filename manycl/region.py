@@ -213,9 +213,11 @@ class Region:
             return False
         if len(mine) == len(theirs) == 2:
             return True
-        first = np.searchsorted(other.high, self.low, side="right")
-        behind = np.searchsorted(other.low, self.high, side="left")
-        return bool((behind > first).any())
+        if len(mine) > len(theirs):
+            mine, theirs = theirs, mine
+        # an interval begins within one of the others, or one of them begins within it
+        first = np.searchsorted(theirs, mine[::2], side="right")
+        return bool(((first & 1) | (np.searchsorted(theirs, mine[1::2]) > first)).any())
 
     def __or__(self, other: Region) -> Region:
         return union((self, other))
@@ -234,8 +236,12 @@ class Region:
                 return Region.span(max(low, begin), min(high, end))
             if begin <= low or end >= high:
                 return Region.span(end if begin <= low else low, high if begin <= low else begin)
-        points = np.sort(np.concatenate([self.ends, other.ends]))
-        kept = self.has(points) & (other.has(points) == inside)
+        theirs = other.ends
+        if len(theirs) > len(self.ends):  # what of the other one lies around this one
+            low, high = np.searchsorted(theirs, self.ends[[0, -1]])
+            theirs = theirs[low & -2 : (high + 1) & -2]
+        points = np.sort(np.concatenate([self.ends, theirs]))
+        kept = self.has(points) & (((np.searchsorted(theirs, points, side="right") & 1) == 1) == inside)
         return Region(points[kept != np.concatenate([[False], kept[:-1]])])
 
 

@@ -24,7 +24,7 @@ HELP = (
     "repeat papers' experiments: pyschedcl (on the devices that are here, or on a described machine), repara (on its "
     "machine, simulated), mkmd and libsplit (on their machines, simulated, or on the devices that are here), models "
     "(MKMD's Table 1, here), hopping (its model and its lines of code; with --devices also measured), slices (samples "
-    "of slice sizes, for manycl train)"
+    "of slice sizes, for manycl train), clusters (weak and strong scaling on up to 1,024 nodes, simulated)"
 )
 _EPILOG = """\
 examples:
@@ -43,6 +43,7 @@ examples:
                                                 several pairs: --devices 'cpu/2#0,cpu/2#1@2;native/2#0,opencl/2#1'
   manycl bench slices --devices gpu0 --output gpu       measures how large slices are that cost little: samples for
                                                 manycl train, in gpu/slice_samples.json, which grows kernel by kernel
+  manycl bench clusters --output docs/results   writes clusters.json, clusters.md and a picture
 options beside --quick, --output and --json, which are for all:
   pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; simulated,
     --callback-delay; and, on devices, --repeats, --profile and --cold
@@ -54,6 +55,7 @@ options beside --quick, --output and --json, which are for all:
   hopping: --devices, --applications (benchmarks), --repeats; --quick: sizes of half the paper's times, fewer waits
     (of two halves of a processor some 7 minutes, else 40); where it was stopped, the same command goes on
   slices: --devices (one), --applications (kernels), --repeats; --quick: small sizes, for tests
+  clusters: --applications; --quick: no more than 16 nodes
 every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are
 """
 _OWN = {
@@ -65,6 +67,7 @@ _OWN = {
     "libsplit": "devices applications repeats",
     "hopping": "devices applications repeats",
     "slices": "devices applications repeats",
+    "clusters": "applications",
 }
 """The options that an experiment has beside those that all have; the others are refused."""
 _WHY = {
@@ -76,6 +79,7 @@ _WHY = {
     "libsplit": ", whose applications have one size",
     "hopping": ", whose benchmarks are as large as it takes",
     "slices": ", whose kernels are as large as it takes",
+    "clusters": ", which is simulated",
 }
 
 
@@ -91,7 +95,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most-heads", metavar="N", type=int, help="heads of experiments 2 and 3 (default 16)")
     parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8,16)")
     parser.add_argument("--callback-delay", metavar="TIME", help="of late callbacks (default 1.3ms; 0ms: none)")
-    parser.add_argument("--applications", metavar="NAME,…", help="those of libsplit, hopping, slices (default: all)")
+    parser.add_argument(
+        "--applications", metavar="NAME,…", help="those of libsplit, hopping, slices, clusters (default: all)"
+    )
     parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
     parser.add_argument("--profile", action="store_true", help="measure with the devices' clocks on (more overhead)")
     parser.add_argument("--cold", action="store_true", help="every run starts with its inputs on the host")

@@ -53,7 +53,10 @@ def described(devices: Sequence[Device], *, simulated: bool = False) -> list[str
             driver = ", ".join(w for w in (device.platform, device.driver.rpartition("; ")[2]) if w)
             words += f" ({driver})" if driver else ""
         found.setdefault(words, []).append(device.name)
-    return [f"{', '.join(names)}: {words}" for words, names in found.items()]
+    return [
+        f"{', '.join(names) if len(names) < 9 else f'{names[0]} to {names[-1]}'}: {words}"
+        for words, names in found.items()
+    ]
 
 
 def processor() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.errors import MachineError
-from manycl.machine import HOST, Device, Link, Machine
+from manycl.machine import HOST, Device, Link, Machine, Network
 from manycl.machine_file import format_machine, load_machine, parse_machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity, show_bytes
 from tests import ROOT
@@ -313,3 +314,79 @@ def test_formatted_text_is_plain_toml_that_others_could_read() -> None:
     assert 'clock = "3.5 GHz"' in text
     assert 'latency = "20 us"' in text
     assert json.loads(next(line for line in text.splitlines() if line.startswith("source")).partition("= ")[2])
+
+
+NODES = """
+name = "nodes"
+[network]
+bandwidth = "25 GB/s"
+latency = "2 us"
+rack = 2
+oversubscription = 4
+source = "asked for"
+[[memory]]
+name = "box"
+[[device]]
+name = "node"
+count = 5
+kind = "node"
+memory = "own"
+compute_units = 64
+clock = "2 GHz"
+flops = "1 TFLOP/s"
+bandwidth = "200 GB/s"
+global_memory = "256 GiB"
+[device.source]
+clock = "a guess"
+[[device]]
+name = "gpu"
+kind = "gpu"
+memory = "own"
+compute_units = 64
+clock = "2 GHz"
+flops = "1 TFLOP/s"
+bandwidth = "200 GB/s"
+global_memory = "256 GiB"
+[[link]]
+from = "box"
+to = "gpu"
+both_ways = true
+bandwidth = "10 GB/s"
+latency = "5 us"
+"""
+
+
+def test_several_nodes_on_a_network() -> None:
+    machine = parse_machine(NODES)
+    assert [(d.name, d.memory) for d in machine.devices] == [*((f"node{i}", 2 + i) for i in range(5)), ("gpu", 7)]
+    assert len({replace(d, name="", memory=0) for d in machine.devices[:5]}) == 1
+    assert machine.network == Network(25e9, 2e-6, 2, 4.0)
+    assert machine.joined == frozenset(range(7))
+    assert machine.link(HOST, 3) == Link(HOST, 3, 25e9, 2e-6)
+    assert machine.link(HOST, 7) is None
+    assert machine.routes.between(3, 6) == ((3, 6),)
+    assert machine.routes.between(3, 7) == ((3, 1), (1, 7))
+    assert [machine.network.rack_of(m) for m in range(6)] == [-1, 0, 0, 1, 1, 2]
+    assert machine.notes == {"network": "asked for", "node.clock": "a guess"}
+    again = format_machine(machine)
+    assert parse_machine(again) == machine
+    assert again.count("[[device]]") == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("count = 5", "count = 0", "device 1.count"),
+        ("rack = 2", "rack = 2.5", "network.rack"),
+        ("oversubscription = 4", "oversubscription = 0.5", "network.oversubscription"),
+        ('latency = "2 us"', "", "network.latency"),
+        ("rack = 2", "racks = 2", "network.racks"),
+        ('name = "gpu"', 'name = "node3"', "device 2.name"),
+        ('to = "gpu"', 'to = "node"', "link 1.to"),
+        ('from = "box"', 'from = "host"\nchunk = 3', "link 1.chunk"),
+    ],
+)
+def test_mistakes_in_networks(old: str, new: str, said: str) -> None:
+    assert NODES.count(old) >= 1
+    with pytest.raises(MachineError, match=re.escape(said)):
+        parse_machine(NODES.replace(old, new, 1))

@@ -1,2 +1,2 @@
-"""Programs that know only PyOpenCL, as processes of ``benchmarks/foreign.py`` and of ``devices.py commands`` run
-them."""
+"""Programs that know only PyOpenCL, as processes of ``benchmarks/foreign.py`` and
+``benchmarks/stages_figures/commands.py`` run them."""

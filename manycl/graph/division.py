@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_group
 from manycl.group_range import GroupRange
 from manycl.region import NOTHING, Rectangle, Region, union
 from manycl.units import PAGE
-from manycl.utilities.kept import FEW, MANY, Kept
+from manycl.utilities.kept import ENOUGH, FEW, MANY, Kept
 
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
@@ -158,8 +158,7 @@ class Division:
         made.sizes = {keys[key]: size for key, size in self.sizes.items()}
         made.operations = {keys[key]: atomic for key, atomic in self.operations.items()}
         made.promised = frozenset(keys[key] for key in self.promised)
-        made._access, made._hulls, made._alike = Kept(MANY), Kept(MANY), self._alike
-        made._common = self, keys
+        made._access, made._hulls, made._alike, made._common = Kept(MANY), Kept(MANY), self._alike, (self, keys)
         return made
 
     def _refused(self, why: str) -> NotDivisibleError:
@@ -187,12 +186,8 @@ class Division:
         facts these are; a region that is not exact may then lie anywhere in the argument."""
         by = self._further.get(index, 0)
         if by and not found.exact:
-            by, found = (
-                0,
-                replace(
-                    found, rectangles=(Rectangle(0, self.argument(index).size(self.sizes)),), tight=True, elements=""
-                ),
-            )
+            whole = Rectangle(0, self.argument(index).size(self.sizes))
+            by, found = 0, replace(found, rectangles=(whole,), tight=True, elements="")
         return found.behind(self.argument(index).offset + by)
 
     def name(self, key: BufferKey) -> str:
@@ -255,8 +250,13 @@ class Division:
 
     def foresee(self, kinds: Collection[str], ranges: Collection[GroupRange]) -> None:
         """Find out together what some ranges of groups read, or write, for which :meth:`footprints` will be asked."""
+        wanted, alike = [], set[Hashable]()
         touching = [(i, kind) for kind in kinds for indices in self._touching[kind].values() for i in indices]
-        wanted = [(*of, groups) for of in touching for groups in ranges if self._moved(*of, groups) is None]
+        for of, groups in product(touching, ranges):
+            place = self.facts.place(*of, groups)
+            if place is None or (place[0] not in alike and self._alike.get(place[0]) is None):  # not another's, moved
+                wanted.append((*of, groups))
+                alike.update(place[:1] if place is not None else ())
         self.facts.foresee(wanted)
 
     @cached_property
@@ -270,9 +270,10 @@ class Division:
         """Find out together what some ranges of groups do, for which :meth:`access` will be asked."""
         missing = [groups for groups in ranges if self._access.get(groups[1:]) is None]
         if self._common is None:
-            self.foresee(("read", "write"), missing)
-        else:
-            self._common[0].expect(missing)
+            if len(missing) > ENOUGH:  # then to compare all groups takes less than to ask about the ranges
+                self._compare()
+            return self.foresee(("read", "write"), missing)
+        return self._common[0].expect(missing)
 
     def access(self, groups: GroupRange) -> dict[BufferKey, Access]:
         """Return what some groups do, by buffer."""
@@ -299,9 +300,8 @@ class Division:
         outer = [*range(groups.first, inner.first), *range(inner.end, groups.end)]
         if len(outer) > FEW:
             return self.access(groups)
-        for kind, touching in self._touching.items() if outer else ():
-            for index in chain.from_iterable(touching.values()):
-                self.facts.compare(index, kind, self.dimension)
+        if outer:
+            self._compare()
         parts = [self.access(inner), *[self.access(self.range(group, 1)) for group in outer]]
         found = {}
         for key in parts[0]:
@@ -310,6 +310,12 @@ class Division:
             reads = around if (around - reads).nbytes < PAGE else reads  # so that it is cut nowhere for little
             found[key] = Access(reads, writes, all(part[key].overwrites for part in parts))
         return self._access.keep(groups[1:], found)
+
+    def _compare(self) -> None:
+        """Find out which groups touch what others do, moved."""
+        for kind, touching in self._touching.items():
+            for index in chain.from_iterable(touching.values()):
+                self.facts.compare(index, kind, self.dimension)
 
     def _of(self, key: BufferKey, groups: GroupRange) -> Access:
         writes = [self._around(index, "write", groups) for index in self._touching["write"][key]]
@@ -438,9 +444,8 @@ class HostDivision(Division):
         if self.promised:
             raise self._refused(f"its version {launch.kernel.name}, a function of Python, is not divided by a promise")
         if program.dimension != dimension:
-            along = (
-                f"divided along dimension {program.dimension} only" if program.dimension is not None else "not divided"
-            )
+            only = f"divided along dimension {program.dimension} only"
+            along = only if program.dimension is not None else "not divided"
             raise self._refused(f"its version {launch.kernel.name}, a function of Python, is {along}")
         self.launch = replace(self.launch, program=program, kernel=launch.kernel)
 

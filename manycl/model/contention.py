@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from manycl.machine import HOST, Machine
 from manycl.model.estimates import Ends, Estimates, for_each_byte
+from manycl.model.transfer import TransferModel
 
 
 class Use(NamedTuple):
@@ -62,8 +63,9 @@ class Contention:
         self._carries = {device.memory: device.bandwidth for device in machine.devices}
         self._carries[HOST] = machine.host_bandwidth
         self.anything = self._links or self.limited
-        self.by_link = self._links and not (estimates.contended or self.limited)
-        """True if transfers are disturbed by those on the same link alone."""
+        self._network = TransferModel(machine) if machine.network is not None and not in_turn else None
+        self.is_local = self._links and not (estimates.contended or self.limited)
+        """True if it is known which transfers disturb each other: those that have something :meth:`in_common`."""
 
     def use(self, ends: Ends | None, nbytes: float, seconds: float, in_turn: bool = True) -> Use:
         """Return what an activity uses that moves so many bytes in ``seconds`` when alone, to or from the host's
@@ -83,7 +85,8 @@ class Contention:
         if self._links:
             moving = [(i, u.ends, u.most) for i, u in enumerate(uses) if u.ends is not None]
             ends, most = [e for _, e, _ in moving], [m for _, _, m in moving]
-            slow = self._estimates.slowdowns if self._estimates.contended else self._slowed_on_links
+            slow = self._slowed_on_links if self._network is None else self._network.slowdowns
+            slow = self._estimates.slowdowns if self._estimates.contended else slow
             for (i, *_), slower in zip(moving, slow(ends, most), strict=True):
                 out[i] = slower
         if self.limited:
@@ -93,6 +96,12 @@ class Contention:
                 for i, slower in zip(here, found, strict=True):
                     out[i] *= slower
         return out
+
+    def in_common(self, use: Use) -> Sequence[object]:
+        """Return what an activity may have in common with those that disturb it."""
+        if not self.is_local or use.ends is None:
+            return ("memories",)
+        return (use.ends,) if self._network is None else self._network.shared_by(*use.ends)
 
     def _slowed_on_links(self, ends: Sequence[Ends], most: Sequence[float]) -> list[float]:
         """Return the same for transfers of which only those between the same memories disturb each other."""
@@ -118,6 +127,7 @@ class _Activity:
     device: int
     share: float  # part of its device
     use: Use
+    number: int  # of all that have begun
     pace: float = 1.0
     slower: float = 1.0  # by contention beside its device
 
@@ -131,26 +141,50 @@ class Activities:
         self._on: dict[int, dict[int, None]] = {}  # activities that share a device
         self._load: dict[int, float] = {}
         self._using: dict[int, None] = {}  # activities that use something beside their device
+        self._users: dict[object, dict[int, None]] = {}  # of these, by what they may have in common with others
+        self._begun = 0
 
     def begin(
         self, token: int, now: float, seconds: float, device: int = 0, share: float = 0.0, use: Use = NOTHING
     ) -> list[tuple[int, float]]:
         """Begin an activity that takes ``seconds`` alone. ``share``: of its device (0: others do not disturb it).
         Return the activities whose ends have changed, itself among them, and these ends."""
-        self._all[token] = _Activity(seconds, now, device, share, use)
+        self._begun += 1
+        self._all[token] = _Activity(seconds, now, device, share, use, self._begun)
         if share:
             self._on.setdefault(device, {})[token] = None
         if use != NOTHING:
             self._using[token] = None
-        if not share and self._is_apart(use, token):
+            for common in self._contention.in_common(use):
+                self._users.setdefault(common, {})[token] = None
+        if not share and self._is_apart(use, 1):
             return [(token, now + seconds)]
         return self._again(now, token, self._all[token])
 
-    def _is_apart(self, use: Use, token: int) -> bool:
-        """Return whether no other activity disturbs one that uses this, and nothing of a device."""
+    def _is_apart(self, use: Use, itself: int) -> bool:
+        """Return whether no other activity disturbs one that uses this, and nothing of a device. ``itself``: how often
+        it is among them."""
         if use == NOTHING:
             return True
-        return self._contention.by_link and all(t == token or self._all[t].use.ends != use.ends for t in self._using)
+        found = map(self._users.__getitem__, self._contention.in_common(use))
+        return self._contention.is_local and all(len(of) <= itself for of in found)
+
+    def _disturbed(self, use: Use) -> Sequence[int]:
+        """Return the activities, in the order of their begins, that have something in common with one that uses this,
+        or with one of these, and so on."""
+        if not self._contention.is_local:
+            return [*self._using]
+        seen, left = dict[object, None](), list[object](self._contention.in_common(use))
+        found = dict[int, None]()
+        while left:
+            if (common := left.pop()) in seen:
+                continue
+            seen[common] = None
+            for token in self._users.get(common, ()):
+                if token not in found:
+                    found[token] = None
+                    left += self._contention.in_common(self._all[token].use)
+        return sorted(found, key=lambda token: self._all[token].number)
 
     def left(self, token: int, now: float) -> float:
         """Return the seconds that it would still take alone."""
@@ -168,8 +202,11 @@ class Activities:
         activity = self._all.pop(token)
         if activity.share:
             del self._on[activity.device][token]
-        self._using.pop(token, None)
-        if not activity.share and self._is_apart(activity.use, token):
+        if activity.use != NOTHING:
+            del self._using[token]
+            for common in self._contention.in_common(activity.use):
+                del self._users[common][token]
+        if not activity.share and self._is_apart(activity.use, 0):
             return []
         return self._again(now, None, activity)
 
@@ -181,13 +218,13 @@ class Activities:
             touched.update(here)
         # (how kernels share a device matters to others by what these draw of memories)
         if self._using and (activity.use != NOTHING or (activity.share and self._contention.limited)):
-            uses = []
-            for token in self._using:
+            uses, disturbed = [], self._disturbed(activity.use)
+            for token in disturbed:
                 a = self._all[token]
                 uses.append(a.use._replace(draws=a.use.draws / self._load[a.device]) if a.share else a.use)
-            for token, slower in zip(self._using, self._contention.slowdowns(uses), strict=True):
+            for token, slower in zip(disturbed, self._contention.slowdowns(uses), strict=True):
                 self._all[token].slower = slower
-            touched.update(self._using)
+            touched.update(dict.fromkeys(disturbed))
         changed = []
         for token in touched:
             a = self._all[token]

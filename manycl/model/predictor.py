@@ -11,9 +11,9 @@ much more work than assumed looks expensive everywhere. Without any measurement,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -101,7 +101,8 @@ class Predictor:
     def _of(self, launch: Launch, chosen: Launch | Version, devices: Sequence[DeviceIndex]) -> dict[int, Estimate]:
         """Return the estimates of one implementation, by device."""
         cases = [_Case(launch, chosen, self._places[d], self._history, self._counts) for d in devices]
-        return {d: _choose(i, cases) for i, d in enumerate(devices)}
+        measured = cache(lambda: [(i, known) for i, case in enumerate(cases) if (known := case.known) is not None])
+        return {d: _choose(i, cases, measured) for i, d in enumerate(devices)}
 
     def models(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> list[Estimate]:
         """Return the fitted models' predictions for a launch on a device (without its slow-down), measured or not."""
@@ -218,23 +219,21 @@ def _resized(work: Work, shape: Shape) -> Work:
     )
 
 
-def _choose(index: int, cases: Sequence[_Case]) -> Estimate:
+def _choose(index: int, cases: Sequence[_Case], measured: Callable[[], Sequence[tuple[int, Estimate]]]) -> Estimate:
     case = cases[index]
     if (solid := case.solid) is not None:
         return solid
-    otherwise = case.told or _from_others(index, cases)
+    otherwise = case.told or _from_others(index, cases, measured())
     if case.measured is None:
         return case.told or case.within(otherwise or case.guess)
     return case.measured if otherwise is None else lone(case.measured, otherwise, case.idle)
 
 
-def _from_others(index: int, cases: Sequence[_Case]) -> Estimate | None:
-    """Return the guess, scaled by the launch's times on other devices."""
+def _from_others(index: int, cases: Sequence[_Case], measured: Sequence[tuple[int, Estimate]]) -> Estimate | None:
+    """Return the guess, scaled by the launch's times on other devices (``measured``)."""
     ratios = []
-    for i, case in enumerate(cases):
-        if i != index and (known := case.known) is not None:
-            found = ratio(known.seconds, case.guess, case.place.device)
-            if found is not None:
-                ratios.append(found)
+    for i, known in measured:
+        if i != index and (found := ratio(known.seconds, cases[i].guess, cases[i].place.device)) is not None:
+            ratios.append(found)
     case = cases[index]
     return scaled(case.guess, case.place.device, ratios, "another device, scaled") if ratios else None

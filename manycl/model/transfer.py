@@ -23,7 +23,7 @@ class TransferModel:
 
     def __init__(self, machine: Machine) -> None:
         self._links = {(x.source, x.target): x for x in machine.links}
-        self._sharing = machine.sharing
+        self._sharing, self._network, self._joined = machine.sharing, machine.network, machine.joined
         self._route = machine.routes.between
         self._alone: dict[Ends, tuple[float, float]] = {}
 
@@ -41,7 +41,10 @@ class TransferModel:
         return latency + nbytes * per_byte
 
     def link(self, source: int, target: int) -> Link:
-        return self._links.get((source, target), DEFAULT_LINK)
+        found = self._links.get((source, target))
+        if found is None and self._network is not None and source in self._joined and target in self._joined:
+            return self._network.link(source, target)
+        return found or DEFAULT_LINK
 
     def rates(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
         """Return the bytes per second of each of several transfers at the same time, each over its memories' link (two
@@ -54,23 +57,32 @@ class TransferModel:
                 users.setdefault(resource, []).append(index)
         rates = [0.0] * len(ends)
         rising = set(range(len(ends)))
+        counts = {resource: len(members) for resource, members in users.items()}  # of those that rise
         while rising:
             step, full = math.inf, None
-            for resource, members in users.items():
-                count = sum(1 for m in members if m in rising)
+            for resource, count in counts.items():
                 if count and room[resource] / count < step:
                     step, full = room[resource] / count, resource
-            for resource, members in users.items():
-                room[resource] = max(0.0, room[resource] - step * sum(1 for m in members if m in rising))
+            for resource, count in counts.items():
+                room[resource] = max(0.0, room[resource] - step * count)
             for index in rising:
                 rates[index] += step
-            rising.difference_update(users[full])
+            for index in rising.intersection(users[full]):
+                for resource, _ in self._resources(*ends[index]):
+                    counts[resource] -= 1
+                counts[index] -= 1
+                rising.remove(index)
         return rates
 
     def slowdowns(self, ends: Sequence[Ends], most: Sequence[float] = ()) -> list[float]:
         """Return how many times longer than alone each of several transfers takes; arguments as of :meth:`rates`."""
         together = self.rates(ends, most)
-        return [self.rates([e], most[i : i + 1])[0] / together[i] for i, e in enumerate(ends)]
+        alone: dict[tuple[Ends, Sequence[float]], float] = {}
+        for i, e in enumerate(ends):
+            one = e, tuple(most[i : i + 1])
+            if one not in alone:
+                alone[one] = self.rates([e], one[1])[0]
+        return [alone[e, tuple(most[i : i + 1])] / together[i] for i, e in enumerate(ends)]
 
     def contended(self, machine: Machine) -> bool:
         """Return whether transfers of several devices, or of one in both directions, can disturb one another."""
@@ -91,7 +103,18 @@ class TransferModel:
             out.append((("sends", source), self._sharing.sends[source]))
         if target in self._sharing.receives:
             out.append((("receives", target), self._sharing.receives[target]))
+        network = self._network
+        if network is not None and source in self._joined and target in self._joined:
+            out += [(("sends", source), network.bandwidth), (("receives", target), network.bandwidth)]
+            racks = network.rack_of(source), network.rack_of(target)
+            carries = network.rack * network.bandwidth / network.oversubscription
+            ways = zip(("leaves", "enters"), racks, strict=True) if racks[0] != racks[1] else ()
+            out += [((way, rack), carries) for way, rack in ways if rack >= 0]
         return out
+
+    def shared_by(self, source: int, target: int) -> list[object]:
+        """Return what a transfer may share with others."""
+        return [name for name, capacity in self._resources(source, target) if capacity < math.inf]
 
 
 # Chunk sizes of long transfers: the smallest that a link carries nearly as fast as larger ones.

@@ -442,8 +442,15 @@ class Problem:
 
     def _most_groups(self, node: int, device: DeviceIndex, split: Split) -> int:
         """Return the most groups of which any range fits (0: not even one); more groups never need less."""
-        counts = range(1, split.groups + 1)
-        return bisect_right(counts, False, key=lambda count: not self._fit(node, device, split, count))
+        where, counts = self.machine.devices[device], range(1, split.groups + 1)
+        if (room := (node, where.global_memory, where.max_allocation)) not in self._most:
+            self._most[room] = bisect_right(counts, False, key=lambda n: not self._fit(node, device, split, n))
+        return self._most[room]
+
+    @cached_property
+    def _most(self) -> dict[tuple[int, int, int], int]:
+        """The most groups of nodes that fit into a memory of so many bytes, in allocations of so many."""
+        return {}
 
     def _fit(self, node: int, device: DeviceIndex, split: Split, count: int) -> bool:
         """Return whether any range of ``count`` groups fits."""
@@ -458,9 +465,8 @@ class Problem:
         little, hint, said = f"has too little memory for its {nbytes} bytes", "", list[str]()
         for d in self.preferred(node):
             able = self.can_run(node, d)
-            said.append(
-                f"{devices[d].name} {obstacle(task, devices[d]) or (little if able else 'has no version of it')}"
-            )
+            lacks = obstacle(task, devices[d]) or (little if able else "has no version of it")
+            said.append(f"{devices[d].name} {lacks}")
             if not able:
                 hint = remedy(task, devices)
             elif node in self.splits:
@@ -490,9 +496,5 @@ def contents_needed(task: Node) -> tuple[BufferKey, ...]:
     overwrites = task.overwrites
     if overwrites and isinstance(task, Launch | HostTask) and is_partial(task):
         overwrites = ()  # only parts of these are overwritten
-    found = (
-        [*task.reads, *[key for key in task.writes if key not in overwrites]]
-        if overwrites
-        else [*task.reads, *task.writes]
-    )
-    return tuple(dict.fromkeys(found))
+    kept = [key for key in task.writes if key not in overwrites] if overwrites else task.writes
+    return tuple(dict.fromkeys((*task.reads, *kept)))

@@ -14,6 +14,7 @@ from manycl.cli import main
 from manycl.machine import Device, Machine
 from manycl_bench import model_error, pages, provenance, pyschedcl_report, repara_real, repara_report
 from manycl_bench.cli import show_table
+from manycl_bench.clusters import report as clusters_report
 from manycl_bench.hopping import report as hopping_report
 from manycl_bench.libsplit import report as libsplit_report
 from manycl_bench.mkmd import real, report
@@ -21,6 +22,7 @@ from tests import ROOT
 
 RESULTS = ROOT / "docs" / "results"
 PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
+    "clusters": clusters_report.page,
     "hopping": hopping_report.page,
     "libsplit": libsplit_report.page,
     "libsplit_real": libsplit_report.real_page,

@@ -89,7 +89,10 @@ KEYS = {
         "worker_fetch_ms",
         "open_ms",
     },
-    "cluster": {"open_ms", "kernel_us", "kernel_client_us", "step_ms", "run_ms", "sweep_ms", "map_overlap_ms", "same"},
+    "cluster": {
+        *("open_ms", "kernel_us", "kernel_client_us", "step_ms", "kept_step_ms", "run_ms", "run_client_ms"),
+        *("overlap_ratio", "product_ratio", "bytes_beyond", "same", "asked"),
+    },
     "builtin_functions": {
         "compile_ms",
         "found_ms",
@@ -192,6 +195,10 @@ def test_prints_one_json_object(name: str, tmp_path: Path) -> None:
         assert figures["over_oracle_worst_percent"] < 5 < 50 < figures["static_worst_percent"]
         assert 0.0 < figures["stealing_cost_percent"] < 1.5
         assert 0.5 < figures["free_ms"] < 20  # of launches of 20 to 100 ms
+    if name == "cluster":
+        assert figures["same"]
+        assert figures["bytes_beyond"] == 0
+        assert figures.keys() >= {row for row in figures["asked"] if row != "numba_ratio" or figures["numba"]}
     if name == "ranges":
         assert figures["kernels"] == len(figures["ranges"]) == 4
     if name == "analysis":

@@ -257,7 +257,7 @@ def reduced(
     result = one(dtype=dtype).dtype if name in ("sum", "prod") else one().dtype
     if name in _FOLDS and array.dtype != _BOOL:
         array = array != array.dtype.type(0)
-    return folded(_FOLDS.get(name, name), array, axis, result, out, keepdims)
+    return folded(name, array, axis, result, out, keepdims)
 
 
 def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None, keepdims: bool) -> Array:
@@ -274,11 +274,11 @@ def folded(name: str, array: Array, axis: Any, result: DType, out: Array | None,
     if not axes:
         return computed(queue, "convert", [array], (array.dtype,), result, left, out)
     if not array.size:
-        found = full(queue, left, name == "prod", result)
+        found = full(queue, left, name in ("prod", "all"), result)
         if out is not None:
             assign(out, found)
         return found if out is None else out
-    node = ArrayOperation(name, (_used(queue, array),), (loop,), result, left, axes)
+    node = ArrayOperation(_FOLDS.get(name, name), (_used(queue, array),), (loop,), result, left, axes)
     if out is None:
         return deferred(queue, node)
     out.use(queue)

@@ -111,7 +111,8 @@ class Interchange:
 
     def __array_ufunc__(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Call one of NumPy's ufuncs, or its method: on the queue's devices if there are kernels, else on the host."""
-        return _queue_of((*inputs, *options.get("out", ()))).operations.ufunc(ufunc, method, inputs, options)
+        given = (*inputs, *options.get("out", ()), options.get("where"))
+        return _queue_of(given).operations.ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self: Any, function: Any, types: Any, args: Any, options: Any) -> Any:
         """Call one of NumPy's functions (:mod:`manycl.api.functions.functions`)."""

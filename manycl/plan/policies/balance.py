@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from manycl.plan.adapt.loops import in_repetitions
 from manycl.plan.foreseen import best_of, how_many
 from manycl.plan.options import Options, whole
 from manycl.plan.plan import Assignment, Plan
@@ -34,7 +35,8 @@ from manycl.plan.problem import Problem
 from manycl.plan.search.insertion import setting
 from manycl.plan.search.partition import Slot, of_equal_cost, place_ranges, water_fill, where_data_are
 from manycl.plan.search.rank import priority_order
-from manycl.plan.timeline.timeline import Reach, Timeline
+from manycl.plan.timeline.reach import Reach
+from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import PLANNING
 
 _ROUNDS = whole("rounds", 3, 1)
@@ -87,10 +89,10 @@ def _place(timeline: Timeline, table: Table, node: int, gain: float) -> None:
     still = where_data_are(timeline, node, slots)
     end_still = placed(still) if still else float("inf")
     filled = of_equal_cost(timeline, node, slots, water_fill(slots, split.groups))
-    end = placed(filled)
+    end = end_still if filled == still else placed(filled)
     # data move only if that gains more than predictions are exact to
     if still and end_still <= end + timeline.problem.handover:
-        end = placed(still)
+        end = end_still if filled == still else placed(still)
     if end + gain >= alone:
         timeline.back(mark)
         place(timeline, table, node)
@@ -122,6 +124,8 @@ class Balance:
     options = Options("balance", _ROUNDS)
 
     def plan(self, problem: Problem) -> Plan:
+        if (repeated := in_repetitions(problem, self.plan)) is not None:
+            return repeated
         rounds = self.options.read(problem.options)[_ROUNDS]
         table = look_up(problem)
         weight = weights(table)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
 from manycl.model.occupancy import LaunchRange
-from manycl.plan.timeline.timeline import Reach, Timeline
+from manycl.plan.timeline.reach import Reach
+from manycl.plan.timeline.timeline import Timeline
 
 ITERATIONS = 40  # steps of Newton's method, at most; our own choice
 
@@ -134,12 +135,14 @@ def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list
 
 def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
     """Return numbers of groups by device as numbers by slot: each in the slot of its device where it ends first."""
-    shares = [0] * len(slots)
+    shares, of = [0] * len(slots), dict[DeviceIndex, list[int]]()
+    for i, slot in enumerate(slots):
+        of.setdefault(slot.reach.device, []).append(i)
     for device, count in counts.items():
         fits = [
             (end, i)
-            for i, (low, high, reach) in enumerate(slots)
-            if reach.device == device and count <= reach.most and (end := reach.end(count, low)) <= high
+            for i, (low, high, reach) in ((i, slots[i]) for i in of[DeviceIndex(device)])
+            if count <= reach.most and (end := reach.end(count, low)) <= high
         ]
         if not fits:
             return []

@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Ends
@@ -14,6 +15,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.timeline.timing import contended, timed
 from manycl.plan.timeline.writer_intervals import INITIAL, Move
+from manycl.utilities.kept import FEW
 
 
 class BusyIntervals:
@@ -163,6 +165,34 @@ class Bandwidth:
             self._left[low:high] = left
 
 
+class Ended(NamedTuple):
+    """The ends of a node's parts: when others know of the last one, and of the last one on another device than its
+    ``device``; ``own``: the last one of each device."""
+
+    heard: float
+    device: DeviceIndex
+    others: float
+    own: dict[DeviceIndex, float]
+
+    @classmethod
+    def of(
+        cls, ops: Sequence[int], devices: Sequence[DeviceIndex], ends: Sequence[float], heard: Sequence[float]
+    ) -> Ended:
+        """Return the ends of operations."""
+        own: dict[DeviceIndex, float] = {}
+        for op in ops:
+            own[devices[op]] = max(ends[op], own.get(devices[op], -math.inf))
+        last = max(ops, key=heard.__getitem__)
+        others = max([heard[op] for op in ops if devices[op] != devices[last]], default=-math.inf)
+        return cls(heard[last], devices[last], others, own)
+
+    def known(self, device: DeviceIndex) -> float:
+        """Return when a device knows that all have ended."""
+        if device == ON_HOST:
+            return self.heard
+        return max(self.others if device == self.device else self.heard, self.own.get(device, -math.inf))
+
+
 Made = tuple[float, float, DeviceIndex | None, int]
 """When results are known to be there: for the device (third; None: there is none) of the operation (last) that made
 them, and for all others."""
@@ -176,8 +206,8 @@ class Operations:
     # (objects of more than 30 attributes are slow to read without)
     __slots__ = (
         "_contended", "_enqueues", "_fixed", "_given", "_handover", "_host", "_initial", "_merged", "_queues",
-        "_several", "_slots", "_together", "_transfer", "_waits", "device", "end", "floor", "heard", "kernels", "of",
-        "problem", "rows", "what",
+        "_several", "_slots", "_together", "_transfer", "_waits", "changes", "device", "end", "floor", "heard",
+        "kernels", "of", "problem", "rows", "what",
     )  # fmt: skip
 
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
@@ -200,6 +230,7 @@ class Operations:
         self._slots: list[BusyIntervals | None] = []
         self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
         self._together: dict[int, tuple[int, ...]] = {}
+        self.changes = 0  # how often operations were added or taken back
         self._merged: dict[int, int] = {}  # by node: the number of other memories that it is merged from
         self._fixed = len(problem.fixed)
         self._enqueues = problem.enqueuing
@@ -270,6 +301,7 @@ class Operations:
         """Add an operation. ``slots``: the queue or device that it occupies, if other operations may be placed before
         it later. A kernel waits for its node's predecessors, too."""
         op, end, device, given, heard = len(self.what), what.end, what.device, self._given, what.end + self._handover
+        self.changes += 1
         if slots is not None:
             slots.take(what.start, end)
         if op >= self._fixed:
@@ -303,11 +335,13 @@ class Operations:
 
     def _take_back(self, count: int) -> None:
         """Keep the first ``count`` operations."""
+        self.changes += 1
         if self._host is not None:
             self._host.back(count - self._fixed)
         if count == self._fixed:  # all new operations
-            for queue in (*self.kernels, *self._queues):
-                queue.clear()
+            for queue in dict.fromkeys((*self._slots, *(self.kernels[a.device] for a in self.problem.fixed))):
+                if queue is not None:
+                    queue.clear()
             self._occupy()
         for op in range(len(self.what) - 1, count - 1, -1):
             what, slots = self.what[op], self._slots[op]
@@ -369,20 +403,27 @@ class Operations:
         whats, devices, waits, slots, of = self.what, self.device, self._waits, self._slots, self.of
         before, enqueues, handover, given = self.problem.graph.predecessors, self._enqueues, self._handover, self.floor
         ends, free, found = [self.floor] * len(order), dict[BusyIntervals | None, float](), list[Assignment]()
+        heard, parts = [self.floor + handover] * len(order), dict[int, Ended]()
         for op in order:
             what, device, queue, after = whats[op], devices[op], slots[op], waits[op]
             given += enqueues[device][type(what) is Move]
             start = free.get(queue, given)
             if given > start:
                 start = given
-            if type(what) is Assignment:
-                after = [*after, *[w for p in before[what.node] for w in of[p]]]
+            for p in before[what.node] if type(what) is Assignment else ():
+                if len(of[p]) <= FEW:
+                    after = [*after, *of[p]]
+                    continue
+                if p not in parts:
+                    parts[p] = Ended.of(of[p], devices, ends, heard)
+                start = max(start, parts[p].known(device))
             for w in after:
-                known = ends[w] if devices[w] == device != ON_HOST else ends[w] + handover
+                known = ends[w] if devices[w] == device != ON_HOST else heard[w]
                 if known > start:
                     start = known
             end = what.end if start == what.start else start + (what.end - what.start)
             ends[op] = free[queue] = end
+            heard[op] = end + handover
             if type(what) is Assignment:
                 found.append(what if start == what.start else what.at(start, end))
         return found

@@ -16,51 +16,11 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem, Way
-from manycl.plan.timeline.operations import BusyIntervals, Made, Operations, times
+from manycl.plan.timeline.lacking import NetworkNeeds
+from manycl.plan.timeline.operations import BusyIntervals, Ended, Made, Operations, times
+from manycl.plan.timeline.reach import Reach
 from manycl.plan.timeline.writer_intervals import INITIAL, Move, WriterInterval, WriterIntervals, new
-
-
-class Reach(NamedTuple):
-    """The end of a range of work-groups on a device, as a function of their number: data arrive at ``base`` and ``per``
-    seconds a group beyond the ``here`` groups whose data are there; it runs from ``ready`` on, for ``once`` and
-    ``each`` seconds a group; at most ``most`` groups fit at a time. An estimate: the groups are not known yet."""
-
-    device: DeviceIndex
-    ready: float
-    base: float
-    per: float
-    here: float
-    once: float
-    each: float
-    most: int
-
-    def end(self, groups: int, low: float) -> float:
-        """Return when that many groups end in a slot from ``low`` on."""
-        start = max(low, self.ready)
-        if groups > self.here:
-            start = max(start, self.base + self.per * (groups - self.here))
-        return start + self.once + self.each * groups
-
-    def slope(self, groups: float) -> float:
-        """Return the groups a second that more time allows, at about that many groups."""
-        seconds = self.each + (self.per if groups > self.here else 0.0)
-        return 1.0 / seconds if seconds > 0.0 else 0.0
-
-    def groups(self, end: float, low: float) -> float:
-        """Return how many groups can have ended by ``end`` in a slot from ``low`` on: the inverse of :meth:`end`."""
-        left = end - self.once
-        room = left - max(low, self.ready)
-        if room < 0.0:
-            return 0.0
-        count = room / self.each if self.each > 0.0 else float(self.most)
-        if count > self.here:
-            slope = self.per + self.each
-            if slope > 0.0:
-                moved = (left - self.base + self.per * self.here) / slope
-            else:
-                moved = self.most if left >= self.base else self.here
-            count = min(count, max(self.here, moved))
-        return min(count, float(self.most))
+from manycl.utilities.kept import FEW
 
 
 class Schedule(NamedTuple):
@@ -114,8 +74,8 @@ class Timeline(Operations):
     """A partial schedule that grows node by node, predecessors first."""
 
     __slots__ = (
-        "_affine", "_predecessors", "_routes", "_version", "_ways", "_whole_needs", "_whole_writes", "intervals",
-        "memory",
+        "_affine", "_known_of", "_needs_of", "_predecessors", "_routes", "_version", "_ways", "_whole_needs",
+        "_whole_writes", "intervals", "memory",
     )  # fmt: skip
 
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
@@ -125,6 +85,8 @@ class Timeline(Operations):
         self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
         self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory
         self._routes, self._ways = problem.routes, problem.ways
+        self._needs_of: tuple[int, int, NetworkNeeds | None] = -1, -1, None  # of which node, after how many changes
+        self._known_of: dict[int, tuple[tuple[int, ...], Ended]] = {}
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
@@ -160,11 +122,21 @@ class Timeline(Operations):
         """Return when all predecessors are known on a device to have ended."""
         ready, ends, heard, devices = self.floor, self.end, self.heard, self.device
         for p in self._predecessors[node]:
+            if len(self.of[p]) > FEW:
+                ready = max(ready, self._ended(p).known(device))
+                continue
             for op in self.of[p]:
                 known = ends[op] if devices[op] == device != ON_HOST else heard[op]
                 if known > ready:
                     ready = known
         return ready
+
+    def _ended(self, node: int) -> Ended:
+        """Return when the parts of a node have ended."""
+        ops, found = self.of[node], self._known_of.get(node)
+        if found is None or found[0] is not ops:
+            found = self._known_of[node] = ops, Ended.of(ops, self.device, self.end, self.heard)
+        return found[1]
 
     def arrival(
         self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[PendingMove], after: list[int]
@@ -303,18 +275,21 @@ class Timeline(Operations):
         after: list[int] = []
         whole = [r for r in needs if r[0] not in regions]
         ready = max(self.ready(node, device), self.arrival(whole, device, of_all, []), self.enqueued(device))
-        linear = [r for r in needs if r[0] in regions]
-        self.arrival(linear, device, hops, after)
-        ready = max([ready, *[self.end[op] for op in after]])
+        memory, lacks = self.memory[device], None
+        if (shared := self._on_network(node, memory, linear := [r for r in needs if r[0] in regions])) is not None:
+            lacks = shared.of(memory)
+            ready = max(ready, lacks.ready)
+        else:
+            self.arrival(linear, device, hops, after)
+            ready = max([ready, *[self.end[op] for op in after]])
         once, each = self.affine(node, device)
         if node in self.problem.results:
             home = self.problem.home_seconds(node, device)
             least = self.problem.home_seconds(node, device, 1) if split.merge == "none" else home
             slope = (home - least) / max(1, split.groups - 1)
             once, each = once + least - slope, each + slope
-        if not hops:
+        if not hops and not (lacks and lacks.nbytes):
             return Reach(device, ready, self.floor, 0.0, float(split.groups), once, each, most or split.groups)
-        memory = self.memory[device]
         base = max([hop.end for hop in of_all if hop.target == memory], default=self.floor)
         lacking, seconds, known, links = 0, 0.0, self.floor, list[BusyIntervals]()
         for hop in hops:
@@ -325,9 +300,24 @@ class Timeline(Operations):
                 links.append(hop.slots)
             if hop.by is None and hop.origin != INITIAL and self.heard[hop.origin] > known:
                 known = self.heard[hop.origin]
-        here = split.groups * (1.0 - lacking / sum([self.intervals.nbytes(*r) for r in linear]))
+        if lacks is not None and shared is not None:
+            lacking, seconds, known, defined = lacks.nbytes, lacks.seconds, lacks.known, shared.nbytes
+            links.append(self._queues[self._routes.queue(memory, device)])
+        else:
+            defined = sum([self.intervals.nbytes(*r) for r in linear])
+        here = split.groups * (1.0 - lacking / defined)
         base = links[0].first(max(base, known), seconds / 2)
         return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
+
+    def _on_network(self, node: int, memory: int, linear: Sequence[BufferRange]) -> NetworkNeeds | None:
+        """Return what the memories of the network lack of what a node needs now; None where that does not tell."""
+        if memory not in self._routes.joined or len(self._routes.joined) < 3:
+            return None
+        if self._needs_of[:2] != (node, self.changes):
+            parts = [(*r, self.intervals.touched(*r)) for r in linear]
+            found = NetworkNeeds(parts, self._routes.joined, self._transfer, (self.end, self.heard, self.floor))
+            self._needs_of = node, self.changes, found if found.usable else None
+        return self._needs_of[2]
 
     # placing
 

@@ -18,9 +18,10 @@ what other devices read in the next launch. The other groups of a device run whi
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING
-from manycl.region import NOTHING, Region, union
+from manycl.region import NOTHING, Array, Region, union
 from manycl.run.lowering.declared_access import divided
 
 IN_DEPTH = "in depth"
@@ -100,6 +101,18 @@ class _LaunchKind:
     ranges: Mapping[DeviceIndex, GroupRange]
     lanes: tuple[tuple[DeviceIndex, int], ...]
     written: Mapping[BufferKey, Region]
+
+    @cached_property
+    def _ordered(self) -> tuple[list[int], list[tuple[int, GroupRange]]]:
+        """The first groups of the ranges, and the ranges, with their places among those of all devices."""
+        found = sorted(enumerate(self.ranges.values()), key=lambda place: place[1].first)
+        return [groups.first for _, groups in found], found
+
+    def within(self, groups: GroupRange) -> GroupRange:
+        """Return the first device's range that is a part of a wider one."""
+        firsts, found = self._ordered
+        some = found[bisect_left(firsts, groups.first) : bisect_left(firsts, groups.end)]
+        return min(mine for mine in some if mine[1].end <= groups.end)[1]
 
 
 def _sequences(problem: Problem, plan: Plan) -> Iterator[_LaunchSequence]:
@@ -254,13 +267,14 @@ class _LaunchSequence:
         if (block := self._block((kind, after))) is None:
             return None
         found: dict[DeviceIndex, Sequence[GroupRange]] = {}
+        ordered = sorted(kind.ranges, key=lambda d: kind.ranges[d].first)
+        read = [block.ranges[0][d] for d in ordered]
+        below = [0, *accumulate((groups.end for groups in read), max)]  # what devices with groups before it read
+        above = [*accumulate((groups.first for groups in reversed(read)), min), kind.division.groups]
+        above = [*above[-2::-1], above[-1]]
+        at = {device: place for place, device in enumerate(ordered)}
         for device, own in kind.ranges.items():
-            low, high = own.first, own.end
-            for other, groups in block.ranges[0].items():
-                if other != device and kind.ranges[other].first < own.first:
-                    low = max(low, groups.end)
-                elif other != device:
-                    high = min(high, groups.first)
+            low, high = max(own.first, below[at[device]]), min(own.end, above[at[device] + 1])
             if low >= high:
                 return None
             ends = (own.first, low), (high, own.end), (low, high)
@@ -304,7 +318,7 @@ class _LaunchSequence:
 
     def _accessed(self, kind: _LaunchKind, groups: GroupRange) -> dict[BufferKey, Access] | None:
         """Return what a range does to the buffers that launches write; None where it may leave some as it was."""
-        inner = next(mine for mine in kind.ranges.values() if groups.first <= mine.first and mine.end <= groups.end)
+        inner = kind.within(groups)
         found = {key: x for key, x in kind.division.widened(inner, groups).items() if key in self.written}
         if not all(x.overwrites or not x.writes for x in found.values()):
             return None
@@ -336,6 +350,9 @@ class _LaunchSequence:
         ranges: list[dict[DeviceIndex, GroupRange]] = [{} for _ in kinds]
         needs, left, touched = Contents(), Contents(), Contents()
         written = dict[BufferKey, Region]()
+        for kind in kinds:
+            for key, region in self._writes[kind].items():
+                written[key] = written.get(key, NOTHING) | region
         seconds = dict.fromkeys(self.devices, 0.0)
         for device in self.devices:
             need = dict[BufferKey, Region]()
@@ -353,7 +370,6 @@ class _LaunchSequence:
                 access = self._access(kind, of[device])
                 assert access is not None
                 for key, region in self._writes[kind].items():
-                    written[key] = written.get(key, NOTHING) | region
                     left[device, key] = (left.get((device, key), NOTHING) - region) | access[key].writes
             needs.update({(device, key): region for key, region in need.items() if region})
         return _Block(ranges, needs, left, touched, written, max(seconds.values()))
@@ -401,11 +417,10 @@ class _LaunchSequence:
 
     def _begun(self, block: _Block, contents: Contents) -> tuple[tuple[DeepCopy, ...], Contents] | None:
         """Return what is exchanged before a block, and what copies have after it."""
-        moves, has = list[DeepCopy](), dict(contents)
+        moves, has, held = list[DeepCopy](), dict(contents), self._held(contents)
         for place, need in block.needs.items():
             device, key = place
-            others = [other for other in self.devices if other != device]
-            moved = _moves(key, need - contents.get(place, NOTHING), device, others, contents)
+            moved = _moves(key, need - contents.get(place, NOTHING), device, held)
             if moved is None:
                 return None
             moves += moved
@@ -417,14 +432,23 @@ class _LaunchSequence:
 
     def _ended(self, written: Mapping[BufferKey, Region], contents: Contents) -> tuple[DeepCopy, ...] | None:
         """Return what is copied out at the end: all bytes that were written, each by one device."""
-        out: list[DeepCopy] = []
+        out, held = list[DeepCopy](), self._held(contents)
         for key, region in written.items():
-            moved = _moves(key, region, None, self.devices, contents)
+            moved = _moves(key, region, None, held)
             spans = [Region.span(m.low, m.high) for m in moved or ()]
             if moved is None or union(spans).nbytes < sum(span.nbytes for span in spans):
                 return None
             out += moved
         return tuple(out)
+
+    def _held(self, contents: Contents) -> Mapping[BufferKey, _Held]:
+        """Return which devices have bytes of each buffer, and around which of them lies what they have."""
+        found: dict[BufferKey, list[tuple[DeviceIndex, Region]]] = {}
+        for device in self.devices:
+            for key in self.written:
+                if region := contents.get((device, key)):
+                    found.setdefault(key, []).append((device, region))
+        return {key: _Held(of, np.array([region.hull for _, region in of])) for key, of in found.items()}
 
     # predictions
 
@@ -448,15 +472,24 @@ class _LaunchSequence:
         return max(busy.values()) + enqueuing + (self._problem.handover if is_exchange else 0.0)
 
 
-def _moves(
-    key: BufferKey, wanted: Region, target: Place, sources: Sequence[DeviceIndex], contents: Contents
-) -> list[DeepCopy] | None:
-    """Return the moves of bytes of a buffer, one from each of some places as far as that is needed: of the interval, of
-    those which it has, with most of them. None where that is not all."""
+class _Held(NamedTuple):
+    """The devices that have bytes of a buffer, with these, and the intervals around them."""
+
+    places: Sequence[tuple[DeviceIndex, Region]]
+    hulls: Array
+
+    def near(self, wanted: Region) -> Iterator[tuple[DeviceIndex, Region]]:
+        """Yield those, in their order, around whose bytes lie some of those wanted."""
+        low, high = wanted.hull
+        return (self.places[i] for i in np.flatnonzero((self.hulls[:, 0] < high) & (self.hulls[:, 1] > low)).tolist())
+
+
+def _moves(key: BufferKey, wanted: Region, target: Place, held: Mapping[BufferKey, _Held]) -> list[DeepCopy] | None:
+    """Return the moves of bytes of a buffer, one from each of some other places as far as that is needed: of the
+    interval, of those which it has, with most of them. None where that is not all."""
     moves: list[DeepCopy] = []
-    for source in sources:
-        has = contents.get((source, key), NOTHING)
-        if found := wanted & has:
+    for source, has in held[key].near(wanted) if wanted and key in held else ():
+        if source != target and (found := wanted & has):
             lies = np.searchsorted(has.low, found.low, "right") - 1  # the interval in which each of its intervals lies
             most = int(np.bincount(lies, found.high - found.low).argmax())
             found = found & Region.span(int(has.low[most]), int(has.high[most]))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from itertools import chain, groupby
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from manycl.machine import HOST, HOST_BIT, DeviceIndex, Machine
 from manycl.model.transfer import CHUNK, chunk_of
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.region import Region, union
+from manycl.region import Region, common, union
 from manycl.run.data.coherence import Directory, places
 from manycl.run.data.contents import HostContents
 from manycl.run.lowering.chunks import chunks_of, in_chunks
@@ -128,23 +129,26 @@ class _Assembly:
 
     def _exchanged(self, drafts: Iterable[RangeTask], chunk: int) -> set[BufferKey]:
         """Return the buffers of which devices read several chunks that another device has at first, or writes."""
-        devices = self.problem.machine.devices
-        read, had = (defaultdict[BufferKey, list[tuple[int, Region]]](list) for _ in range(2))  # with their memories
+        devices, no_regions = self.problem.machine.devices, partial(defaultdict[int, list[Region]], list)
+        read, had = (defaultdict[BufferKey, dict[int, list[Region]]](no_regions) for _ in range(2))  # by memory
         for key, nbytes in self.sizes.items() if chunk else ():
             for region, mask in self.directory.regions_of(key, nbytes):
                 for memory in places(mask) if not mask & HOST_BIT else ():
-                    had[key].append((memory, region))
+                    had[key][memory].append(region)
         for draft in drafts if chunk else ():
             memory = HOST if draft.device == ON_HOST else devices[draft.device].memory
             for key, access in draft.access.items() if memory != HOST else ():
-                read[key].append((memory, access.reads))
-                had[key].append((memory, access.writes))
+                read[key][memory].append(access.reads)
+                had[key][memory].append(access.writes)
         found = set[BufferKey]()
         for key, regions in read.items():
-            for memory in {m for m, _ in regions}:
-                mine = union(region for m, region in regions if m == memory)
-                if (mine & union(region for m, region in had[key] if m != memory)).nbytes >= 2 * chunk:
+            having = {memory: union(of) for memory, of in had[key].items()}
+            several, every = common(having.values()), union(having.values())
+            for memory, of in regions.items():
+                mine = union(of)  # less what this memory alone has
+                if ((mine & every) - (having[memory] - several)).nbytes >= 2 * chunk:
                     found.add(key)
+                    break
         return found
 
     def result(self) -> Lowered:

@@ -11,6 +11,7 @@ which each takes the link's latency. So there are as many as end first.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -54,10 +55,10 @@ class _RangePart(NamedTuple):
 def overlapped(problem: Problem, plan: Plan) -> Pipelined:
     """Return the plan with ranges cut where that is predicted to pay."""
     devices = problem.machine.devices
-    memories = [d.memory for d in devices]
     cutter = _Cutter(problem, plan)
+    users = Counter(d.memory for d in devices)
     for index, device in problem.machine.numbered():
-        if device.memory != HOST and memories.count(device.memory) == 1:
+        if device.memory != HOST and users[device.memory] == 1:
             cutter.look(index)
     return cutter.result()
 
@@ -84,6 +85,9 @@ class _Cutter:
         self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
         # the same for assignments that run in turns: groups before which a turn begins
         self._turns: dict[int, list[int]] = {}
+        self._lines: dict[DeviceIndex, list[int]] = {}  # by device, its assignments
+        for i, a in enumerate(plan.assignments):
+            self._lines.setdefault(a.device, []).append(i)
         # of the first ranges of a device, which find all that they read on the host: before they were placed on the
         # timeline, and how long they waited for inputs that they alone read
         self._marks: dict[int, tuple[int, int]] = {}
@@ -95,11 +99,11 @@ class _Cutter:
 
     def look(self, device: DeviceIndex) -> None:
         """Cut the first and the last ranges of a device."""
-        assignments = self._plan.assignments
-        line = [i for i, a in enumerate(assignments) if a.device == device]
+        assignments, line = self._plan.assignments, self._lines.get(device, [])
         if len({assignments[i].queue for i in line}) == 1:
             problem, memory = self._uploads, self._problem.machine.devices[device].memory
-            timeline = Timeline(problem, self._rows)
+            timeline = self._timeline
+            timeline.back(self._empty)
             if any(problem.valid_intervals.values()) or any(memory not in places for places in problem.valid.values()):
                 self._begin(timeline, device, line)
             self._end(timeline, device, line)
@@ -185,6 +189,16 @@ class _Cutter:
         parts = self._problem.valid_intervals
         hosts = {key: tuple([p for p in found if HOST in p.memories]) for key, found in parts.items()}
         return replace(self._problem, valid=valid, valid_intervals=hosts)
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        """The timeline on which the ranges of one device after another are placed."""
+        return Timeline(self._uploads, self._rows)
+
+    @cached_property
+    def _empty(self) -> tuple[int, int]:
+        """The mark of its beginning."""
+        return self._timeline.mark()
 
     def _begin(self, timeline: Timeline, device: DeviceIndex, line: Sequence[int]) -> None:
         """Place the device's ranges on a timeline and cut those that wait for their data; end at the first range that

@@ -25,7 +25,6 @@ from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
-from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import (
     UPLOADS,
     Command,
@@ -111,7 +110,8 @@ class SimBackend:
             self._now = self._start
             self._happening = deque(self._disturbance.happening)
         self._lines: dict[Lane, deque[Queued]] = {}
-        self._places: dict[int | str, list[Lane]] = {}  # the queues of each device, or of a domain of events
+        # queues whose first command waits: for the end of another one (its token), or its turn on a link
+        self._waiting: dict[int | tuple[int, bool], list[Lane]] = {}
         self._active: dict[Lane, _Started] = {}
         self._by_token: dict[int, _Started] = {}
         # (end, number, token) of commands under way; out of date where the end has changed since
@@ -151,7 +151,6 @@ class SimBackend:
             line = self._lines.get(place)
             if line is None:
                 line = self._lines[place] = deque()
-                self._places.setdefault(self._waiting_with(place[0]), []).append(place)
             line.append(command)
             self._enqueued[command.token] = len(self._enqueued)
             if len(line) == 1:
@@ -295,9 +294,11 @@ class SimBackend:
         command = line[0]
         # a transfer in a kernel queue is small, and does not wait for its turn
         way = (place[0], place[1] in UPLOADS) if isinstance(place[1], TransferQueue) else None
-        if way in self._moving:
+        if way is not None and way in self._moving:
+            self._waiting.setdefault(way, []).append(place)
             return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
+            self._waiting.setdefault(next(t for t in command.after if t not in self._done), []).append(place)
             return
         now = self._now
         self._started += 1
@@ -384,8 +385,9 @@ class SimBackend:
         self._now = end = max(self._now, active.end)
         command, place = active.command, active.place
         del self._active[place], self._by_token[command.token]
-        if isinstance(place[1], TransferQueue):
-            self._moving.discard((place[0], place[1] in UPLOADS))
+        way = (place[0], place[1] in UPLOADS) if isinstance(place[1], TransferQueue) else None
+        if way is not None:
+            self._moving.remove(way)
         self._ending(self._progress.finish(command.token, end))
         heard = isinstance(command, HostCall) or command.notify
         message = self._failure(command)
@@ -395,6 +397,7 @@ class SimBackend:
                 first = self.record.failure or failed  # a command that was not reported failed before
                 self._reports.append(first._replace(time=failed.time))
                 self._lines[place].clear()  # no later command may report that all before it is complete
+                self._try_waiting(way)
                 return
             self.record.failure = self.record.failure or failed
         else:
@@ -403,14 +406,17 @@ class SimBackend:
         self._done.add(command.token)
         if heard:
             self._reports.append(Done(command.token, end + self._latency))
-        lines, busy = self._lines, self._active
-        idle = [p for p in self._places[self._waiting_with(place[0])] if lines[p] and p not in busy]
+        self._try_waiting(way, command.token, place)
+
+    def _try_waiting(self, way: tuple[int, bool] | None, token: int | None = None, place: Lane | None = None) -> None:
+        """Start what waits for a link that has become free, for the end of a command, and behind it in a queue."""
+        lines, busy, waiting = self._lines, self._active, self._waiting
+        able = dict.fromkeys(() if place is None else (place,))
+        for of in (way, token):
+            able.update(dict.fromkeys(waiting.pop(of, ()) if of is not None else ()))
+        idle = [p for p in able if lines[p] and p not in busy]
         for other in sorted(idle, key=self._turn) if len(idle) > 1 else idle:
             self._try_start(other)
-
-    def _waiting_with(self, device: DeviceIndex) -> int | str:
-        """Return what stands for the devices that wait for a device's commands without the host: it or a domain."""
-        return (device != ON_HOST and self.machine.devices[device].event_domain) or device
 
     def _turn(self, place: Lane) -> int:
         """Return when the command at the head of a queue was enqueued, counted in commands."""

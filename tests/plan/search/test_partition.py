@@ -20,7 +20,8 @@ from manycl.plan.problem import Problem, ValidInterval
 from manycl.plan.search.partition import Slot, water_fill, where_data_are
 from manycl.plan.split import LinearRegion, Split
 from manycl.plan.timeline.operations import BusyIntervals
-from manycl.plan.timeline.timeline import Reach, Timeline
+from manycl.plan.timeline.reach import Reach
+from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.verification.verify import verify
 from tests.plan.plan_cases import problem
 from tests.plan.split_cases import GROUPS, ROW, Affine, rows, split_problems

@@ -25,7 +25,8 @@ from manycl.plan.policies.papers.mkmd_coarse import (
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.partition import Slot, place_ranges, water_fill
-from manycl.plan.timeline.timeline import Fit, Reach, Timeline
+from manycl.plan.timeline.reach import Reach
+from manycl.plan.timeline.timeline import Fit, Timeline
 from manycl.plan.tuning import PLANNING
 
 INFINITE = float("inf")
