@@ -73,12 +73,17 @@ def on_host(name: str, function: Callable[..., Any], args: Sequence[Any], option
         warnings.warn(words, HostWarning, stacklevel=4)
     out = options.get("out")
     outs = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, Array)]
+    inputs, given = _contents(args), _contents(options)
+    found = function(*inputs, **given)
+    if found is None and inputs and isinstance(args[0], Array):  # it writes its first argument, as np.put does
+        assign(args[0], inputs[0])
     if not outs:
-        return function(*_contents(args), **_contents(options))
-    found = function(*_contents(args), **_contents({k: v for k, v in options.items() if k != "out"}))
-    for one, contents in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
-        assign(one, np.asarray(contents))
-    return outs[0] if len(outs) == 1 else tuple(outs)
+        return found
+    into = given["out"] if isinstance(out, tuple) else (given["out"],)  # (where ``where`` is False, these stay)
+    for one, contents in zip(out if isinstance(out, tuple) else (out,), into, strict=True):
+        if isinstance(one, Array):
+            assign(one, contents)
+    return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
 
 def _contents(value: Any) -> Any:

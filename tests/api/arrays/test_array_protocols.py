@@ -205,8 +205,33 @@ def test_ufuncs(queue: mc.Queue) -> None:
     assert host.tolist() == np.where(X > 3, X + 1, 0).tolist()
     assert np.sqrt(a, out=out) is out
     np.testing.assert_allclose(out.get(), np.sqrt(X), rtol=1e-6)
-    with pytest.raises(TypeError):
-        np.multiply(a, X, out=out, where=X > 3)
+    with pytest.warns(UserWarning, match=r"numpy\.multiply runs on the host"):
+        assert np.multiply(a, X, out=out, where=X > 3) is out
+    np.testing.assert_allclose(out.get(), np.where(X > 3, X * X, np.sqrt(X)), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a: np.add.at(a, [0, 0, 2], 5),
+        lambda a: np.copyto(a, 7, where=np.arange(len(a)) % 2 == 0),
+        lambda a: np.put(a, [0, 3], 9),
+        lambda a: np.place(a, np.arange(len(a)) > 2, [1, 2]),
+        lambda a: np.putmask(a, np.arange(len(a)) > 1, 3),
+        lambda a: np.fill_diagonal(a[:4].reshape(2, 2), 3),
+        lambda a: np.put_along_axis(a, np.array([1]), 8, 0),
+        lambda a: np.nan_to_num(a, copy=False),
+        lambda a: np.clip(a, 1, 2, out=a),
+        lambda a: np.median(a, axis=0, keepdims=True, out=a[:1]),
+    ],
+)
+def test_functions_that_write_their_arguments(queue: mc.Queue, write: Any) -> None:
+    host = np.arange(8, dtype=np.float32)
+    a = queue.array(host)
+    write(a)
+    write(host)
+    assert a.get().tolist() == host.tolist()
 
 
 # DLPack
