@@ -93,8 +93,8 @@ def timed(queue: mc.Queue, n: int) -> dict[str, dict[str, float]]:
         def numpys(code: Any = code) -> Any:
             return eval(code, {"np": np, "a": x, "b": y})
 
-        assert np.allclose(chain().get(), by_hand().get(), rtol=1e-5)
-        assert np.allclose(chain().get(), numpys(), rtol=1e-5)
+        assert np.allclose(chain().get(), by_hand().get(), rtol=1e-5, atol=1e-5)  # (kernels by hand may contract)
+        assert np.allclose(chain().get(), numpys(), rtol=1e-5, atol=1e-5)  # (kernels by hand may contract)
         hand, fused, host = least([by_hand, chain, numpys])
         found[name] = {"fused": hand / fused, "numpy": host / fused, "seconds": fused}
     return found
