@@ -53,10 +53,10 @@ def classified(queue: mc.Queue) -> dict[str, list[str]]:
     return found
 
 
-def least(calls: list[Callable[[], Any]]) -> list[float]:
+def least(calls: list[Callable[[], Any]], turns: int) -> list[float]:
     """The least seconds of each of several calls, which take turns: others disturb these least."""
     seconds: list[list[float]] = [[] for _ in calls]
-    for turn in range(TURNS):
+    for turn in range(2 + turns):
         for mine, call in zip(seconds, calls, strict=True):
             start = perf_counter()
             call()
@@ -65,7 +65,7 @@ def least(calls: list[Callable[[], Any]]) -> list[float]:
     return [min(mine) for mine in seconds]
 
 
-def timed(queue: mc.Queue, n: int) -> dict[str, dict[str, float]]:
+def timed(queue: mc.Queue, n: int, turns: int) -> dict[str, dict[str, float]]:
     """Ratios of each chain."""
     x, y = np.random.default_rng(2).random((2, n), np.float32)
     names = {"np": np, "a": queue.array(x), "b": queue.array(y)}
@@ -95,7 +95,7 @@ def timed(queue: mc.Queue, n: int) -> dict[str, dict[str, float]]:
 
         assert np.allclose(chain().get(), by_hand().get(), rtol=1e-5, atol=1e-5)  # (kernels by hand may contract)
         assert np.allclose(chain().get(), numpys(), rtol=1e-5, atol=1e-5)  # (kernels by hand may contract)
-        hand, fused, host = least([by_hand, chain, numpys])
+        hand, fused, host = least([by_hand, chain, numpys], turns)
         found[name] = {"fused": hand / fused, "numpy": host / fused, "seconds": fused}
     return found
 
@@ -105,10 +105,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--devices", default="cpu")
     parser.add_argument("--size", type=int, default=1 << 22, help="elements of the timed arrays (default: 4 M)")
+    parser.add_argument("--quick", action="store_true", help="small arrays, few turns: whether everything runs")
+    parser.add_argument(
+        "--repeats", type=int, default=TURNS, metavar="N", help=f"turns of the chains (default {TURNS})"
+    )
     args = parser.parse_args()
     with mc.Queue(args.devices) as queue:
         where = classified(queue)
-        chains = timed(queue, args.size)
+        chains = timed(queue, 1 << 12 if args.quick else args.size, args.repeats)
     if args.json:
         counts = {kind: len(found) for kind, found in where.items()}
         print(json.dumps(counts | {"operations": len(operations()), "where": where, "chains": chains}))

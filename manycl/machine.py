@@ -254,6 +254,15 @@ class Machine:
         memory = self.devices[device].memory
         return memory > max(HOST, len(self.hosts) - 1) and [d.memory for d in self.devices].count(memory) == 1
 
+    def drops(self, device: DeviceIndex) -> bool:
+        """Return whether packets of a device may be begun anew elsewhere while it runs them: it is alone in its memory,
+        and cannot end launches early."""
+        return self.is_apart(device) and not self.devices[device].shortens
+
+    def least_chunks(self, device: DeviceIndex) -> int:
+        """Return the least chunks of a packet: one that is begun anew has the name of another chunk."""
+        return 2 if self.drops(device) else 1
+
     @property
     def is_spread(self) -> bool:
         """True if there are several devices, not all in one memory: then where results come from can be chosen."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import ceil, inf, prod
 
 from manycl.graph.graph import Launch
-from manycl.machine import HOST, Device, DeviceIndex, Machine, are_of_a_kind
+from manycl.machine import HOST, Device, DeviceIndex, are_of_a_kind
 from manycl.plan.movable import ENDINGS, ENQUEUING, PACKETS, SHORTEST, is_in_order, may_move
 from manycl.plan.plan import ON_HOST, ROUNDING, Assignment, Plan
 from manycl.plan.problem import Problem
@@ -75,11 +75,6 @@ def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) 
         return 1.0
     each = prod(launch.global_size) / groups
     return max(1.0, FILLED * found.compute_units / (each * at_a_time(found)))
-
-
-def least_chunks(machine: Machine, device: DeviceIndex) -> int:
-    """Return the least chunks of a packet: a device that begins one anew does so under the name of another chunk."""
-    return 2 if machine.is_apart(device) else 1
 
 
 def with_preemption(problem: Problem, plan: Plan, strict: bool = True, demanded: bool = True) -> Plan:

@@ -24,7 +24,7 @@ BESIDE = (Kernel, Recording, Reserved, RunTrace)
 INSIDE = {
     "Queue": "add begin_stream collected finish_for first_reads give keep make_room move reach_horizon "
     "read_ahead read_behind submitting uses wait_for write_ahead",
-    "Array": "__init__ check_out checked meets new use",
+    "Array": "__init__ check_out checked like meets new on use",
     "Event": "__init__",
     "Kernel": "__init__",
     "ParallelFor": "called",
@@ -47,6 +47,7 @@ MAY = {
     "int": INTEGERS, "float": INTEGERS | {"2.5", "10**30"}, "bool": {"True"}, "str": {"text"}, "Path": {"text"},
     "None": {"None"},
     "Axis": INTEGERS | {"None"}, "Out": {"None"}, "Space": INTEGERS | {"list", "tuple"},
+    "Shape": INTEGERS | {"list", "tuple"},
     "Sequence[int]": INTEGERS | {"list", "tuple"},
     "Sequence[str]": {"set"}, "Sequence[str | Path]": {"set"}, "Mapping[str, Any]": {"dict"}, "Bounds": {"tuple"},
     "npt.DTypeLike": {"class"}, "Callable[..., Any]": {"function", "class"}, "NDRangeFunction": {"function", "class"},
@@ -70,6 +71,7 @@ class Place:
         self.program = mc.Program(SOURCE)
         self.kernel = mc.Program(SOURCE).twice
         self.a, self.b = queue.array(np.arange(4, dtype=np.int32)), queue.zeros(4, np.int32)
+        self.c = queue.zeros(4, np.int32)
         with queue.prepare() as self.prepared:
             self.kernel(queue, (4,), None, self.a, 4)
         self.event = self.kernel(queue, (4,), None, self.b, 4)
@@ -90,11 +92,17 @@ CALLS: dict[str, Callable[[Place], tuple[Callable[..., Any], dict[str, Any]]]] =
         {"kernel": p.kernel, "global_size": (4,), "local_size": None},
     ),
     "Queue.come": lambda p: (p.queue.come, {"device": "cpu0.0"}),
+    "Queue.arange": lambda p: (p.queue.arange, {"start": 4}),
     "Queue.copy": lambda p: (p.queue.copy, {"target": p.a, "source": p.b}),
     "Queue.empty": lambda p: (p.queue.empty, {"shape": 4, "dtype": np.int32}),
+    "Queue.default_rng": lambda p: (p.queue.default_rng, {}),
+    "Queue.eye": lambda p: (p.queue.eye, {"n": 4}),
     "Queue.fill": lambda p: (p.queue.fill, {"array": p.a, "value": 3}),
     "Queue.from_dlpack": lambda p: (p.queue.from_dlpack, {"producer": np.zeros(3)}),
     "Queue.leave": lambda p: (p.queue.leave, {"device": "cpu0.0"}),
+    "Queue.full": lambda p: (p.queue.full, {"shape": 4, "fill_value": 1}),
+    "Queue.linspace": lambda p: (p.queue.linspace, {"start": 0, "stop": 1}),
+    "Queue.ones": lambda p: (p.queue.ones, {"shape": 4}),
     "Queue.read": lambda p: (p.queue.read, {"array": p.a}),
     "Queue.report": lambda p: (lambda **words: p.queue.report(**words).__enter__(), {"path": p.folder / "run.txt"}),
     "Queue.slow": lambda p: (p.queue.slow, {"device": "cpu0.0", "factor": 1.0}),
@@ -102,17 +110,11 @@ CALLS: dict[str, Callable[[Place], tuple[Callable[..., Any], dict[str, Any]]]] =
     "Queue.zeros": lambda p: (p.queue.zeros, {"shape": 4, "dtype": np.int32}),
     "Placement.__init__": lambda p: (mc.Placement, {"never": "cpu1"}),
     "Array.astype": lambda p: (p.a.astype, {"dtype": np.float32}),
-    "Array.dot": lambda p: (p.a.dot, {"other": p.b}),
     "Array.exchange": lambda p: (p.a.exchange, {"other": p.b}),
     "Array.fill": lambda p: (p.a.fill, {"value": 3}),
     "Array.get": lambda p: (p.a.get, {}),
-    "Array.max": lambda p: (p.a.max, {}),
-    "Array.mean": lambda p: (p.a.mean, {}),
-    "Array.min": lambda p: (p.a.min, {}),
-    "Array.reshape": lambda p: (p.a.reshape, {}),
     "Array.set": lambda p: (p.a.set, {"contents": [1, 2, 3, 4]}),
-    "Array.sum": lambda p: (p.a.sum, {}),
-    "Array.transpose": lambda p: (p.a.transpose, {}),
+    "Array.sort": lambda p: (p.c.sort, {}),
     "Array.view": lambda p: (p.a.view, {"dtype": np.uint32}),
     "Event.add_callback": lambda p: (p.event.add_callback, {"function": print}),
     "ParallelFor.__init__": lambda p: (mc.ParallelFor, {"body": "x[i] = i;"}),
@@ -182,9 +184,8 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [p for p in listed if p.name not in ("self", "cls") and p.kind not in fixed]
 
 
-PUBLIC = {
-    name: function for name, function in _public() if inspect.signature(function).parameters.keys() - {"self", "cls"}
-}
+PUBLIC = {name: function for name, function in _public() if _parameters(function)}
+"""Without functions of NumPy's, which take whatever NumPy's do: ``*args, **options``."""
 
 
 def test_every_public_function_is_tried() -> None:
@@ -236,7 +237,8 @@ def _told(call: Callable[[], Any]) -> str:
         return "" if len(str(error).split()) > 3 else f"says only {error}"
     except (TypeError, ValueError, IndexError) as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        is_ours = "manycl" in where.filename and (where.line or "").lstrip().startswith(("raise", "part = model["))
+        is_ours = "manycl" in where.filename and (where.line or "").lstrip().startswith("raise")
+        is_ours |= "manycl/api/arrays" in where.filename or "numpy" in where.filename  # as NumPy says it
         return "" if is_ours else f"{type(error).__name__} from inside: {error}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -255,10 +257,10 @@ WRONG: tuple[Callable[[Place], Any], ...] = (
     lambda p: mc.Queue("cpu/2", options={"nothing": 1}),
     lambda p: mc.Queue("cpu/2", options={5: 1}),
     lambda p: mc.Queue("cpu/2", policy="hop", options={"live": object()}),
-    *(lambda p, shape=shape: p.queue.zeros(shape) for shape in (-1, 0, (4, -1), 1 << 62, (1 << 40, 1 << 40), [2.5])),
-    *(lambda p, shape=shape: p.queue.empty(shape) for shape in (-1, 0, (4, -1), 1 << 62, (1 << 40, 1 << 40), [2.5])),
+    *(lambda p, shape=shape: p.queue.zeros(shape) for shape in (-1, (4, -1), 1 << 62, (1 << 40, 1 << 40), [2.5])),
+    *(lambda p, shape=shape: p.queue.empty(shape) for shape in (-1, (4, -1), 1 << 62, (1 << 40, 1 << 40), [2.5])),
     *(lambda p, dtype=dtype: p.queue.zeros(4, dtype) for dtype in (object, "U3", "M8[D]", "V0")),
-    *(lambda p, odd=odd: p.queue.array(odd) for odd in (None, "x", object(), [[1], [1, 2]], {}, {"x"}, print, [])),
+    *(lambda p, odd=odd: p.queue.array(odd) for odd in (None, "x", object(), [[1], [1, 2]], {}, {"x"}, print)),
     *(lambda p, odd=odd: p.a.set(odd) for odd in (None, "xxxx", [1, 2], [HUGE] * 4, [NAN] * 4, [[1], [1, 2]], {})),
     *(lambda p, odd=odd: p.queue.write(p.a, odd) for odd in (None, "xxxx", [1, 2], [HUGE] * 4, [[1], [1, 2]], {})),
     *(lambda p, odd=odd: p.queue.fill(p.a, odd) for odd in (None, "x", NAN, HUGE, [1, 2], 2.5, {}, [[1], [1, 2]])),
@@ -266,7 +268,7 @@ WRONG: tuple[Callable[[Place], Any], ...] = (
     *(lambda p, odd=odd: p.queue.from_dlpack(odd) for odd in (None, "x", 5, object(), [1])),
     *(lambda p, odd=odd: p.a.transpose(odd) for odd in (3, -5, "x", 1.5, [0, 0], [None], HUGE, {"x": 1})),
     *(lambda p, odd=odd: p.a.reshape(odd) for odd in (3, "x", 1.5, [4, 4], HUGE, {})),
-    *(lambda p, odd=odd: p.a[odd] for odd in (7, None, "x", 1.5, HUGE, slice("a"), slice(3, 3), [1], {}, True, (0, 0))),
+    *(lambda p, odd=odd: p.a[odd] for odd in (7, "x", 1.5, HUGE, slice("a"), {}, (0, 0), [7])),
     *(lambda p, odd=odd: p.a.__setitem__(0, odd) for odd in (None, "x", [1, 2], NAN, object(), HUGE)),
     *(lambda p, odd=odd: p.kernel(p.queue, (4,), None, odd, 4) for odd in (None, 5, "x", [1], np.zeros(4), HUGE)),
     *(

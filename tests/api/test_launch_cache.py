@@ -117,7 +117,7 @@ def test_python_has_nothing_to_do_with_arrays_of_a_size_that_was_left_behind(mon
         assert queue.empty(shape).dtype == np.float32
         assert queue.empty(shape, np.int32, name="named").name == "named"
         with pytest.raises(LaunchError):
-            queue.empty((0,), np.int32)
+            queue.empty((-1,), np.int32)
         with pytest.raises(TypeError):
             queue.empty()  # type: ignore[call-arg]
     with pytest.raises(DeviceError):

@@ -284,7 +284,6 @@ def test_launch_errors(plain: mc.Queue) -> None:
         ("is no buffer", lambda: PROGRAM.inc(plain, *size, x, x)),
         ("needs LocalMemory", lambda: PROGRAM.grouped(plain, *size, x, x, "much")),
         ("must be positive", lambda: PROGRAM.inc(plain, (0,), None, x, 1)),
-        ("no elements", lambda: plain.zeros(0)),
         ("Python objects", lambda: plain.array([object()])),
         ("another queue", lambda: PROGRAM.inc(plain, *size, mc.Queue("cpu").zeros(N, np.int32), 1)),
         ("not among the arguments", lambda: plain.call(print, x, writes=[f])),

@@ -135,7 +135,6 @@ CALLS: dict[str, Callable[[mc.Program, mc.Queue, mc.Array], Any]] = {
     "copied nothing": lambda p, q, x: q.copy(x, q.zeros(64, np.int32), byte_count=0),
     "filled behind": lambda p, q, x: q.fill(x, 1, offset=4, size=x.nbytes),
     "filled in between": lambda p, q, x: q.fill(x, 1, offset=2, size=8),
-    "a part that is not there": lambda p, q, x: x[1 << 14 :],
     "of another type": lambda p, q, x: x[: (1 << 14) - 1].view(np.int64),
     "called for what is not given": lambda p, q, x: q.call(print, overwrites=[x]),
     "no option": lambda p, q, x: mc.Program(SOURCE, "--bogus"),

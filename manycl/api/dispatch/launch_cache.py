@@ -10,6 +10,7 @@ too; a number that is another one is converted, and the launch is checked again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.dispatch.compiled import entry_type, wanted
+from manycl.drivers.driver import DriverError
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, LocalArg
 from manycl.graph.integers import Integers
@@ -251,4 +253,5 @@ def remember(
             dropped = [known for known, entry in queue.launches.items() if entry.rules.is_dropped]
             for known in dropped if count < MANY else [*queue.launches]:
                 del queue.launches[known]
-        queue.launches[key] = CachedLaunch(queue.session, device, launch, args, convert).entry
+        with suppress(DriverError):  # the launch was given; what ends its device is told to who waits for it
+            queue.launches[key] = CachedLaunch(queue.session, device, launch, args, convert).entry

@@ -49,8 +49,8 @@ class PacketEmitter(Emitter):
         # by token of a packet that may be shortened or dropped, the state of what its chunks write without each of them
         self._without: dict[int, list[_Before]] = {}
         machine, may_restart = subject.problem.machine, not self._keeps and subject.lowered.room is None
-        self.apart = frozenset(filter(machine.is_apart, machine.indices)) if may_restart else frozenset()
-        """The devices, each alone in its memory, whose packets may be begun anew on others."""
+        self.apart = frozenset(filter(machine.drops, machine.indices)) if may_restart else frozenset()
+        """The devices whose packets may be begun anew on others."""
         self._awaited |= self.apart
 
     def take(

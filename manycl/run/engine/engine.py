@@ -276,7 +276,7 @@ class _Play:
         """Return the function that gives commands to devices, and makes launches end early. Packets may be begun anew
         from now on."""
         playback, backend = self._playback, self._backend
-        if isinstance(playback, MovingPlayer):
+        if isinstance(playback, MovingPlayer) and playback.drops:
             playback.restarts(repeatable(self._subject.problem, self._subject.lowered))
 
         def give(commands: list[Command]) -> None:

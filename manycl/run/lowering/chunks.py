@@ -15,7 +15,7 @@ from manycl.graph.reduction import Reduction
 from manycl.machine import Device
 from manycl.model.occupancy import work_groups
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.preemptible import endings, least_chunks, least_groups, longest_packet, may_differ
+from manycl.plan.preemptible import endings, least_groups, longest_packet, may_differ
 from manycl.plan.problem import Problem
 from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.merging import RangeTask
@@ -69,7 +69,7 @@ def in_chunks(plan: Plan, problem: Problem) -> Plan:
         if a.node in still:
             count = endings(problem, a, others)
             if a.node not in plan.in_turn:
-                count *= least_chunks(problem.machine, a.device)
+                count *= problem.machine.least_chunks(a.device)
             sizes = evenly(a.groups, count, together)
         else:
             sizes = cut(a.groups, next(counts[a.node]), least[a.node], together)

@@ -200,7 +200,7 @@ class DeviceSet:
         self._learned += 1
         if not self.events.slow:
             self.models.unlearned.append(run)
-            if not self.measuring.over.is_set():
+            if self.measuring.thread is None and not self.measuring.over.is_set():
                 self.measuring.ran(self)
 
     @property

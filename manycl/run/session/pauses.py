@@ -27,23 +27,22 @@ class _EndedError(Exception):
 
 
 class PauseMeasurement:
-    """The measurement of a session's links in the pauses between its runs."""
+    """The measurement of a session's links in the pauses between its runs. ``thread``: None until it has begun;
+    ``over``: set when nothing more is to be measured."""
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self.over = threading.Event()
         self._left = PAUSES
         self._pause: object = None
 
     def ran(self, devices: DeviceSet) -> None:
-        """Note that a run is over: measure from now on."""
-        if self._thread is not None:
-            return
+        """Note that the first run is over: measure from now on."""
         # what has a process of its own has one channel for all
         own = [x.driver for x in devices.backend.lanes if x.own and not x.driver.may_be_lost]
         if devices.models.are_unknown([driver.device for driver in own]):
-            self._thread = threading.Thread(target=self._measure, args=(devices, own), daemon=True)
-            self._thread.start()
+            self.thread = threading.Thread(target=self._measure, args=(devices, own), daemon=True)
+            self.thread.start()
         else:
             self.over.set()
 
@@ -51,8 +50,8 @@ class PauseMeasurement:
         """End behind what is under way: transfers of a chunk at most, one in each direction of each link. No
         lock is waited for any more."""
         self.over.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self.thread is not None:
+            self.thread.join()
 
     def _measure(self, devices: DeviceSet, drivers: Sequence[Driver]) -> None:
         links: list[MeasuredLink] = []

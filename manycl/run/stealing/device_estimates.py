@@ -20,7 +20,7 @@ from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Estimates
 from manycl.plan.movable import is_in_order
-from manycl.plan.preemptible import at_a_time, least_chunks, least_groups, longest_packet
+from manycl.plan.preemptible import at_a_time, least_groups, longest_packet
 from manycl.plan.problem import ENQUEUING, Problem
 from manycl.run.commands.transfers import WriteBack
 from manycl.run.lowering.steps import Chunks, Lowered
@@ -134,7 +134,7 @@ class DeviceEstimates:
         items = None if shortens else self._problem.estimates.first_slice(node, device)
         first = math.inf if items is None else max(items * total / math.prod(launch.global_size), filled)
         size = self._packet_size(node, device, total, each) if device in self._problem.demanded else None
-        count = least_chunks(self._problem.machine, device)
+        count = self._problem.machine.least_chunks(device)
         return Terms(each, owner.launch_overhead + ENQUEUING, first, shortens, size, min(filled, total), count)
 
     def _packet_size(self, node: int, device: DeviceIndex, total: int, each: float) -> PacketSize:

@@ -184,6 +184,11 @@ class MovingPlayer(Dynamic):
 
     # packets that are begun anew on other devices
 
+    @property
+    def drops(self) -> bool:
+        """True if packets of some device may be begun anew on others."""
+        return bool(self._packets.apart)
+
     def restarts(self, repeats: Callable[[int], bool]) -> None:
         """Let packets be begun anew. ``repeats``: whether a step may run again on what it has left."""
         self._following.restarts.repeats = repeats

@@ -49,8 +49,8 @@ class Devices:
 def ran(measurement: PauseMeasurement, devices: Devices) -> None:
     """A run is over, and so is all that was measured then."""
     measurement.ran(devices)  # type: ignore[arg-type]
-    if measurement._thread is not None:
-        measurement._thread.join()
+    if measurement.thread is not None:
+        measurement.thread.join()
 
 
 @pytest.fixture
@@ -124,10 +124,10 @@ def test_a_session_that_is_closed_within_a_run_waits_for_no_lock(world: World) -
     devices, measurement = Devices(world, *two()), PauseMeasurement()
     with devices.lock:
         measurement.ran(devices)  # type: ignore[arg-type]
-        assert measurement._thread is not None
+        assert measurement.thread is not None
         measurement.over.set()
-        measurement._thread.join(60.0)
-        assert not measurement._thread.is_alive()
+        measurement.thread.join(60.0)
+        assert not measurement.thread.is_alive()
     assert devices.found == world.log == []
 
 
@@ -151,7 +151,7 @@ def test_devices_in_the_hosts_memory_and_in_other_processes_have_nothing_to_meas
         lanes.driver.may_be_lost = True
     measurement = PauseMeasurement()
     ran(measurement, devices)
-    assert measurement._thread is None
+    assert measurement.thread is None
 
 
 def run(queue: Queue) -> None:
@@ -169,8 +169,8 @@ def test_a_session_measures_uses_and_keeps(monkeypatch: pytest.MonkeyPatch, tmp_
         devices = queue.session.devices
         assert devices.machine.notes == {}
         run(queue)
-        assert devices.measuring._thread is not None
-        devices.measuring._thread.join()
+        assert devices.measuring.thread is not None
+        devices.measuring.thread.join()
         devices.learn()
         machine = devices.machine
         assert machine.notes["host->cpu0.0.bandwidth"] == machine.notes["cpu0.1->cpu0.0.latency"] == SOURCE
@@ -188,4 +188,4 @@ def test_nothing_is_measured_that_would_not_be_kept(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     with Queue("cpu/2#0") as queue:
         run(queue)
-        assert queue.session.devices.measuring._thread is None
+        assert queue.session.devices.measuring.thread is None

@@ -34,7 +34,7 @@ def parse(description: str | None) -> argparse.Namespace:
 
 def chosen(package: str) -> None:
     """Run the benchmark of a package that the first word of the command line names, with the words behind it."""
-    there = sorted(path.stem for path in Path(__file__).with_name(package).glob("[!_]*.py"))
+    there = sorted(path.stem for path in (Path(__file__).parents[1] / package).glob("[!_]*.py"))
     name = sys.argv[1] if sys.argv[1:] else ""
     if name not in there:
         sys.exit(f"{Path(sys.argv[0]).name} NAME [OPTION ...], where NAME is one of {', '.join(there)}")
