@@ -13,7 +13,7 @@ from manycl.errors import ManyclError, anew
 from manycl.machine import Device
 
 DroppedThings = deque[tuple[str, int]]
-"""What nobody has any more, and the other process has not been told of."""
+"""Numbers of things that nobody has any more, of which the other process has not been told."""
 
 numbers = itertools.count(1)
 """The numbers of things."""
